@@ -1,0 +1,6 @@
+"""Admission: which samples are alive, and where."""
+
+from rolloutkit.admission.orders import DatasetOrder
+from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
+
+__all__ = ["AdmissionLimits", "AdmissionQueue", "DatasetOrder", "Permit"]

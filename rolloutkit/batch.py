@@ -1,0 +1,234 @@
+"""The two ways in: `rollout` streams trajectories as they end, `run` returns them all.
+
+Both put the same parts together (`prepare`), check what can be checked before anything starts, and
+leave engine and environments as they found them: whoever opened an engine closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from rolloutkit import clock
+from rolloutkit.actions import ActionSettings
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder
+from rolloutkit.errors import ConfigError
+from rolloutkit.hosting import hosted
+from rolloutkit.jobs import DaemonThreads, background
+from rolloutkit.limits import Limits, RetryPolicy
+from rolloutkit.orchestrator import Orchestrator
+from rolloutkit.protocols import (
+    AgentProgram,
+    Engine,
+    Environment,
+    Renderer,
+    Sink,
+    Stage,
+    TaskSource,
+)
+from rolloutkit.record.events import RunStarted
+from rolloutkit.record.recorder import Recorder
+from rolloutkit.services import Services, stage_kind
+from rolloutkit.sinks import CollectSink, StreamSink
+from rolloutkit.types import SampleId, SamplingParams, Task, Trajectory
+
+T = TypeVar("T")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a run can be told besides its engine, environments and tasks."""
+
+    admission: AdmissionLimits = AdmissionLimits()
+    actions: ActionSettings = ActionSettings()
+    limits: Limits = Limits()
+    retry: RetryPolicy = RetryPolicy()
+    sampling: SamplingParams = SamplingParams()
+    seed: int = 0
+    constrain_calls: bool = False  # sample tool calls under a JSON schema; such chains cannot train
+    keep_messages: bool = True  # beside the tokens
+    record_responses: bool = False  # what environments answered, in the trace
+    breaker_failures: int = 10  # so many failures and nothing else: the run stops
+
+
+def prepare(
+    sink: Sink,
+    *,
+    engine: Engine,
+    environment: Environment | Sequence[Environment] = (),
+    program: AgentProgram | None = None,
+    renderer: Renderer | None = None,
+    settings: Settings | None = None,
+    recorder: Recorder | None = None,
+    num_samples: int | None = None,
+) -> Orchestrator:
+    """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
+
+    An environment whose session methods are plain functions is hosted in threads.
+    """
+    settings = settings or Settings()
+    environments = _environments(environment)
+    capabilities = engine.capabilities
+    if not environments and program is None:
+        raise ConfigError("give an environment, a program, or both")
+    if settings.constrain_calls and not capabilities.grammar:
+        raise ConfigError(
+            "constrain_calls needs an engine that honours JSON schemas; this one does not"
+        )
+    loop = asyncio.get_running_loop()
+    services = Services(
+        engine=engine,
+        capabilities=capabilities,
+        renderer=renderer if capabilities.token_ids else None,
+        environments=environments,
+        program=program,
+        actions=settings.actions.scheduler(),
+        limits=settings.limits,
+        retry=settings.retry,
+        sampling=settings.sampling,
+        recorder=recorder,
+        time=loop.time,
+        started_at=loop.time(),
+        seed=settings.seed,
+        constrain_calls=settings.constrain_calls,
+        keep_messages=settings.keep_messages,
+        record_responses=settings.record_responses,
+    )
+    if recorder is not None:
+        recorder.emit(_run_started(services, settings, num_samples))
+    return Orchestrator(
+        services,
+        AdmissionQueue(settings.admission, DatasetOrder()),
+        sink,
+        lookahead=settings.admission.lookahead,
+        breaker_failures=settings.breaker_failures,
+    )
+
+
+async def rollout(
+    tasks: TaskSource,
+    *,
+    engine: Engine,
+    environment: Environment | Sequence[Environment] = (),
+    program: AgentProgram | None = None,
+    renderer: Renderer | None = None,
+    settings: Settings | None = None,
+    recorder: Recorder | None = None,
+) -> AsyncIterator[Trajectory]:
+    """Run a batch and yield each trajectory as its sample ends; every sample comes exactly once.
+
+    A consumer that is slow holds admission back. Leaving the loop early (`break`, an exception,
+    `aclose()`) cancels the samples that live, closes their sessions, and then returns.
+    """
+    sink = StreamSink()
+    orchestrator = prepare(
+        sink,
+        engine=engine,
+        environment=environment,
+        program=program,
+        renderer=renderer,
+        settings=settings,
+        recorder=recorder,
+        num_samples=count_samples(tasks),
+    )
+    async with background(orchestrator.run(tasks), name="rollout") as job:
+        try:
+            async for trajectory in sink:
+                yield trajectory
+        finally:
+            sink.abandon()
+        (await job.outcome()).unwrap()
+
+
+def run(
+    tasks: Iterable[Task],
+    *,
+    engine: Engine,
+    environment: Environment | Sequence[Environment] = (),
+    program: AgentProgram | None = None,
+    renderer: Renderer | None = None,
+    settings: Settings | None = None,
+    recorder: Recorder | None = None,
+    time: clock.TimeMode = "real",
+) -> list[Trajectory]:
+    """Run a batch and return its trajectories in the order of the tasks, one per sample.
+
+    Works inside a notebook too: where a loop runs already, the batch runs in a thread with a loop
+    of its own. An engine that is an async context manager is entered for the run.
+    """
+    tasks = list(tasks)
+
+    async def main() -> list[Trajectory]:
+        sink = CollectSink()
+        async with _opened(engine):
+            orchestrator = prepare(
+                sink,
+                engine=engine,
+                environment=environment,
+                program=program,
+                renderer=renderer,
+                settings=settings,
+                recorder=recorder,
+                num_samples=count_samples(tasks),
+            )
+            await orchestrator.run(tasks)
+        return sink.in_order(
+            SampleId(task.task_id, index) for task in tasks for index in range(task.num_samples)
+        )
+
+    return run_anywhere(main, time=time)
+
+
+def run_anywhere(main: Callable[[], Coroutine[Any, Any, T]], *, time: clock.TimeMode = "real") -> T:
+    """Run a program on a loop of its own, in a thread where a loop runs already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return clock.run(main(), time=time)
+    future = DaemonThreads().submit(lambda: clock.run(main(), time=time))
+    return future.result()
+
+
+def count_samples(tasks: TaskSource) -> int | None:
+    """How many samples a source holds; None for a stream."""
+    return sum(task.num_samples for task in tasks) if isinstance(tasks, Sequence) else None
+
+
+def _environments(environment: Environment | Sequence[Environment]) -> dict[str, Environment]:
+    given = environment if isinstance(environment, Sequence) else (environment,)
+    environments: dict[str, Environment] = {}
+    for one in given:
+        if one.name in environments:
+            raise ConfigError(f"two environments are called {one.name!r}: names must be unique")
+        environments[one.name] = hosted(one)
+    return environments
+
+
+def _run_started(services: Services, settings: Settings, num_samples: int | None) -> RunStarted:
+    kinds = [stage_kind(name, stage) for name in services.environments for stage in Stage]
+    slots = {
+        kind: settings.actions.limits_of(kind).slots for kind in [*kinds, *settings.actions.kinds]
+    }
+    return RunStarted(
+        t=0.0,
+        time="virtual" if clock.is_virtual() else "real",
+        seed=settings.seed,
+        num_samples=num_samples,
+        max_samples=settings.admission.max_samples,
+        slots={kind: count for kind, count in slots.items() if count is not None},
+        parallelism=services.capabilities.parallelism,
+        order=settings.actions.order,
+        service_times="uncontended" if clock.is_virtual() else "observed",
+    )
+
+
+@asynccontextmanager
+async def _opened(engine: Engine) -> AsyncGenerator[None]:
+    if isinstance(engine, AbstractAsyncContextManager):
+        async with engine:
+            yield
+    else:
+        yield

@@ -1,0 +1,272 @@
+"""Time: the event loop is the clock, and a program runs in real or in virtual time unchanged.
+
+Owns `now`, `run`, the virtual loop and the watchdog that bounds waits. In virtual time a sleep
+costs nothing, real sockets are refused, executor jobs run inline, and a state in which nothing can
+happen any more raises `DeadlockError` naming who waits. The order of events with equal timestamps
+is deterministic but not first-in-first-out (asyncio's timer heap): code must not rely on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import math
+import selectors
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import Context
+from types import FrameType
+from typing import Any, Literal, TypeVar, TypeVarTuple
+
+from rolloutkit.errors import DeadlockError, LimitExceeded
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+TimeMode = Literal["real", "virtual"]
+
+
+def now() -> float:
+    """Seconds of the running loop's clock; only differences mean anything in real time."""
+    return asyncio.get_running_loop().time()
+
+
+def run(main: Coroutine[Any, Any, T], *, time: TimeMode = "real") -> T:
+    """Run a program to its end on a fresh loop and return its value.
+
+    Real time uses uvloop where it is installed. Call it outside a running loop only.
+    """
+    factory = VirtualTimeLoop if time == "virtual" else _real_loop_factory()
+    with _rare_collections(), asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+def is_virtual() -> bool:
+    """Whether the running loop simulates time."""
+    return isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+
+
+@contextmanager
+def _rare_collections() -> Generator[None]:
+    """Collect cyclic garbage less often while a program runs.
+
+    Samples are long-lived and many; at CPython's default thresholds the collector walks them so
+    often that 50,000 samples run at half the speed of 10,000 (tests/benchmarks/virtual_turns.py). A
+    process that has thresholds of its own keeps them.
+    """
+    before = gc.get_threshold()
+    if before[0] == 0 or before[0] > _CPYTHON_GEN0_MAX:
+        yield
+        return
+    gc.set_threshold(*_RARE_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+_CPYTHON_GEN0_MAX = 2_000  # default: 700 up to 3.12, 2,000 from 3.13
+_RARE_THRESHOLDS = (50_000, 50, 100)
+
+
+def _real_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # no uvloop on Windows
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose time is simulated: sleeping costs no wall time."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector(self)
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Simulated seconds since the loop was made."""
+        return self._jumping.seconds
+
+    def run_in_executor(
+        self,
+        executor: concurrent.futures.Executor | None,
+        func: Callable[[*Ts], T],
+        *args: *Ts,
+    ) -> asyncio.Future[T]:
+        """Call `func` now, in no virtual time, and return its outcome as a finished future."""
+        del executor
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as exception:  # noqa: BLE001 - an executor reports whatever the job raised
+            future.set_exception(exception)
+        return future
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """Never polls: a wait of `timeout` seconds moves the clock by `timeout`."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self.seconds = 0.0
+        self._loop = loop
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise DeadlockError(_describe_waiters(self._loop))
+        self.seconds += max(timeout, 0.0)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        if self._keys:  # the first is the loop's own wake-up pipe
+            raise RuntimeError(
+                "virtual time cannot wait for real sockets or pipes: use time='real'"
+            )
+        key = selectors.SelectorKey(fileobj, _fd_of(fileobj), events, data)
+        self._keys[key.fd] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(_fd_of(fileobj))
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+
+def _fd_of(fileobj: Any) -> int:
+    return fileobj if isinstance(fileobj, int) else fileobj.fileno()
+
+
+def _describe_waiters(loop: asyncio.AbstractEventLoop) -> str:
+    """One line per waiting coroutine: its name and the innermost line at which it waits."""
+    lines = ["every coroutine waits and no timer is armed:"]
+    for job in sorted(asyncio.all_tasks(loop), key=lambda job: job.get_name()):
+        frame = _innermost_frame(job.get_coro())
+        where = (
+            f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+            if frame
+            else "?"
+        )
+        lines.append(f"  {job.get_name()} waits in {where}")
+    return "\n".join(lines)
+
+
+def _innermost_frame(awaitable: Any) -> FrameType | None:
+    frame: FrameType | None = None
+    while awaitable is not None:
+        frame = (
+            getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None) or frame
+        )
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
+    return frame
+
+
+class Watchdog:
+    """Bounds the waits of one coroutine, one at a time, with a single lazily moved timer.
+
+    `asyncio.timeout` arms and cancels a heap entry per wait (about 15 us each, "style study"
+    section 2.5); a sample waits twice a turn, so the watchdog leaves its timer armed and only moves
+    the deadline. A timer that fires early re-arms itself. Use it as
+
+        with watchdog.limit("action", 60.0):
+            await something()
+
+    which raises `LimitExceeded` when the wait overruns. Cancellation from elsewhere in the same
+    tick wins. Limits do not nest. `close()` must be called when the coroutine is done, unless the
+    watchdog was made with `lazy=False`: then each block drops its own timer.
+    """
+
+    __slots__ = (
+        "_cancels",
+        "_deadline",
+        "_expiring",
+        "_fired",
+        "_handle",
+        "_hard",
+        "_hard_limit",
+        "_is_lazy",
+        "_job",
+        "_loop",
+    )
+
+    def __init__(self, *, lazy: bool = True) -> None:
+        self._is_lazy = lazy
+        job = asyncio.current_task()
+        assert job is not None
+        self._job: asyncio.Task[Any] = job
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._deadline = math.inf
+        self._hard = math.inf
+        self._hard_limit = self._expiring = ("", math.inf)
+        self._fired = False
+        self._cancels = 0
+
+    def limit(self, name: str, seconds: float) -> Watchdog:
+        """Bound the wait inside the following `with` block by `seconds`, to be reported as
+        `name`.
+        """
+        assert self._deadline == math.inf, "limits do not nest"
+        self._hard_limit = self._expiring = (name, seconds)
+        self._hard = self._loop.time() + seconds
+        return self
+
+    def progress(self, name: str, seconds: float) -> None:
+        """Move the deadline to `seconds` from now, reported as `name`, but never past the hard
+        limit.
+        """
+        deadline = self._loop.time() + seconds
+        if deadline < self._hard:
+            self._expiring = (name, seconds)
+            self._move(deadline)
+        else:
+            self._expiring = self._hard_limit
+            self._move(self._hard)
+
+    def __enter__(self) -> None:
+        self._cancels = self._job.cancelling()
+        self._fired = False
+        self._move(self._hard)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._deadline = math.inf
+        if not self._is_lazy:
+            self.close()
+        if self._fired:
+            self._fired = False
+            if self._job.uncancel() <= self._cancels and kind is asyncio.CancelledError:
+                raise LimitExceeded(*self._expiring)
+
+    def close(self) -> None:
+        """Drop the timer. Idempotent."""
+        self._deadline = math.inf
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _move(self, deadline: float) -> None:
+        self._deadline = deadline
+        if deadline == math.inf:
+            return
+        if self._handle is not None:
+            if self._handle.when() <= deadline:
+                return
+            self._handle.cancel()
+        self._handle = self._loop.call_at(deadline, self._on_timer, context=_EMPTY)
+
+    def _on_timer(self) -> None:
+        self._handle = None
+        if self._deadline == math.inf:
+            return
+        if self._deadline <= self._loop.time():
+            self._fired = True
+            self._job.cancel()
+        else:
+            self._move(self._deadline)
+
+
+_EMPTY = (
+    Context()
+)  # a timer needs no variables; copying the caller's context costs memory per sample

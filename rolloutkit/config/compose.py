@@ -1,0 +1,144 @@
+"""From config files and overrides to plain values, by Hydra; its errors become one line each.
+
+This module knows files, groups and interpolations and not what the values mean. An override of a dotted
+key may add it (`limits.max_turns=5` works whether or not a file mentions it): the types that the values
+are checked against know better than the files which keys exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
+
+from rolloutkit.config.suggest import nearest
+from rolloutkit.errors import ConfigError
+
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIXES = (".yaml", ".yml")
+_READS_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env:")
+
+
+class Composed(NamedTuple):
+    """A composed configuration: `values` are plain, `text` is what `config.yaml` says.
+
+    The text keeps what was read from environment variables as `${oc.env:...}`, since it may be secret.
+    """
+
+    values: dict[str, Any]
+    text: str
+
+
+def shipped_configs() -> Path:
+    """The directory of our own configs: the checkout's where we run from one, else the wheel's."""
+    checkout = _PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / "configs").is_dir():
+        return checkout / "configs"  # an editable install has a copy too, as old as the installation
+    return _PACKAGE / "configs"
+
+
+def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = None) -> Composed:
+    """Compose the config `name` (or the file of that path) with `overrides`.
+
+    Files in `config_dir` come before ours of the same name. Raises ConfigError for whatever is wrong.
+    """
+    path = Path(name)
+    if path.suffix in _SUFFIXES:
+        config_dir, name = config_dir or path.parent, path.stem
+    shipped = shipped_configs()
+    first = shipped if config_dir is None else config_dir.absolute()
+    if not first.is_dir():
+        raise ConfigError(f"--config-dir: no such directory: {first}")
+    search = [] if first == shipped else [f"hydra.searchpath=[file://{shipped}]"]
+    try:
+        with initialize_config_dir(str(first), version_base=None):
+            config = hydra_compose(name, overrides=[*search, *map(_may_add, overrides)])
+    except MissingConfigException as error:
+        raise ConfigError(_missing(error, name, (first, shipped))) from None
+    except OverrideParseException as error:
+        raise ConfigError(f"{error.override!r}: not an override: write key=value") from None
+    except ConfigCompositionException as error:
+        raise ConfigError(_refused(str(error), shipped)) from None
+    except YAMLError as error:
+        raise ConfigError(_broken_yaml(error)) from None
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_one_line(error)) from None
+    return plain(config)
+
+
+def plain(config: DictConfig) -> Composed:
+    """The values behind a DictConfig. Raises ConfigError for an interpolation that leads nowhere."""
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        written = OmegaConf.to_container(config, resolve=False)
+    except OmegaConfBaseException as error:
+        key = error.full_key or "the config"
+        raise ConfigError(f"{key}: {_one_line(error)}") from None
+    assert isinstance(resolved, dict)
+    values = cast("dict[str, Any]", resolved)
+    return Composed(values, OmegaConf.to_yaml(OmegaConf.create(_without_secrets(values, written))))
+
+
+def _without_secrets(resolved: Any, written: Any) -> Any:
+    """`resolved`, except where the value as `written` was read from the environment."""
+    if isinstance(written, str):
+        return written if _READS_ENVIRONMENT.search(written) else resolved
+    if isinstance(resolved, dict) and isinstance(written, dict):
+        values = cast("dict[str, Any]", resolved)
+        return {key: _without_secrets(value, written.get(key)) for key, value in values.items()}
+    if isinstance(resolved, list) and isinstance(written, list):
+        items = zip(cast("list[Any]", resolved), cast("list[Any]", written), strict=True)
+        return [_without_secrets(item, raw) for item, raw in items]
+    return resolved
+
+
+def _may_add(override: str) -> str:
+    """The override in Hydra's form for "set or add" where it names a key and not a group's option."""
+    key, is_assignment, _ = override.partition("=")
+    is_plain = key[:1] not in ("+", "~", "") and not set(key) & set("@/") and not key.startswith("hydra.")
+    return f"++{override}" if is_assignment and is_plain and "." in key else override
+
+
+def _missing(error: MissingConfigException, name: str, folders: Sequence[Path]) -> str:
+    wanted = error.missing_cfg_file or name
+    group, _, option = str(wanted).rpartition("/")
+    if not group:
+        known = sorted({found for folder in folders for found in _options(folder)})
+        return f"--config: no config is called {option!r}: choose from {', '.join(known)}{nearest(option, known)}"
+    known = sorted(set(error.options or ()) | {found for folder in folders for found in _options(folder / group)})
+    return f"{group}={option}: no such option: choose from {', '.join(known)}{nearest(option, known)}"
+
+
+def _options(folder: Path) -> Iterator[str]:
+    if folder.is_dir():
+        yield from (path.stem for path in folder.iterdir() if path.suffix in _SUFFIXES)
+
+
+def _refused(message: str, shipped: Path) -> str:
+    """Hydra's reasons for not applying an override, in one line."""
+    match = re.match(r"Could not override '([^']+)'", message)
+    if match is None:
+        return _one_line(message)
+    key = match[1]
+    groups = [path.name for path in shipped.iterdir() if path.is_dir()]
+    known = sorted({*groups, "admission", "actions", "limits", "output", "renderer", "retry", "run", "sampling", "tasks"})
+    return f"{key}: unknown key{nearest(key, known) or ': choose from ' + ', '.join(known)}"
+
+
+def _broken_yaml(error: YAMLError) -> str:
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{mark.name}:{mark.line + 1}: not valid YAML: {error.problem}"
+    return f"not valid YAML: {_one_line(error)}"
+
+
+def _one_line(error: object) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())

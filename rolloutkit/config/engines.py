@@ -1,0 +1,84 @@
+"""Which engine a config asks for: one of ours by `kind`, or a user's class by `target`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from rolloutkit.config.components import Component, component
+from rolloutkit.config.suggest import nearest
+from rolloutkit.config.validate import convert
+from rolloutkit.errors import ConfigError
+from rolloutkit.protocols import Engine
+
+_OURS = {"llamacpp": "LlamaCpp", "openai": "OpenAI", "simulated": "Simulated"}
+
+
+def engine_component(section: Mapping[str, Any]) -> Component:
+    """The engine that the section names, with its validated config. Raises ConfigError."""
+    if "target" in section:
+        return component("engine", section)
+    fields = dict(section)
+    kind = str(fields.pop("kind", ""))
+    if kind not in _OURS:
+        hint = nearest(kind, _OURS)
+        raise ConfigError(f"engine.kind: expected one of {', '.join(_OURS)}, got {kind!r}{hint}")
+    module = importlib.import_module(f"rolloutkit.engines.{kind}")
+    config = convert(fields, getattr(module, f"{_OURS[kind]}Config"), "engine")
+    return Component("engine", getattr(module, f"{_OURS[kind]}Engine"), config)
+
+
+def make_engine(choice: Component, *, has_tokenizer: bool) -> AbstractAsyncContextManager[Engine]:
+    """The engine, to be entered. Reads the API key from the environment variable that the config names.
+
+    Without a tokenizer of ours an OpenAI server is spoken to in messages, unless the config insists.
+    """
+    from rolloutkit.engines.openai import Api, OpenAIConfig, OpenAIEngine
+
+    config = choice.config
+    if isinstance(config, OpenAIConfig):
+        if config.api is Api.AUTO and not has_tokenizer:
+            config = msgspec.structs.replace(config, api=Api.CHAT)
+        return OpenAIEngine(config, _api_key(config.api_key_env))
+    engine = choice.make()
+    if isinstance(engine, AbstractAsyncContextManager):
+        return cast("AbstractAsyncContextManager[Engine]", engine)
+    return nullcontext(engine)
+
+
+def tokenizer_path(choice: Component) -> Path | None:
+    """The file with the tokenizer of the engine's own model; None where it names none. Blocks.
+
+    A simulated engine borrows the bundled model's, where that is installed.
+    """
+    from rolloutkit.assets import bundled_model
+    from rolloutkit.engines.llamacpp import LlamaCppConfig
+    from rolloutkit.engines.simulated import SimulatedConfig
+
+    match choice.config:
+        case LlamaCppConfig(model=str(model)) if model:
+            return Path(model)
+        case LlamaCppConfig():
+            return bundled_model().path
+        case SimulatedConfig():
+            try:
+                return bundled_model().path
+            except ConfigError:
+                return None
+        case _:
+            return None
+
+
+def _api_key(variable: str) -> str:
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "")
+    if not key:
+        raise ConfigError(f"engine.api_key_env: the environment variable {variable!r} is not set: export it")
+    return key

@@ -1,0 +1,59 @@
+"""From a config's name, or from what `@hydra.main` composed, to a RunConfig."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rolloutkit.config.components import component
+from rolloutkit.config.engines import engine_component
+from rolloutkit.config.schema import RunConfig, Sections
+from rolloutkit.config.validate import convert
+from rolloutkit.errors import ConfigError
+from rolloutkit.hosting import Where
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from rolloutkit.config.compose import Composed
+
+
+def load(name: str, overrides: Sequence[str] = (), config_dir: Path | None = None) -> RunConfig:
+    """Compose the config `name` with Hydra overrides and validate it.
+
+    Files in `config_dir` come before ours of the same name. Raises ConfigError.
+    """
+    from rolloutkit.config.compose import compose
+
+    return _validated(compose(name, overrides, config_dir))
+
+
+def validate(composed: DictConfig) -> RunConfig:
+    """Validate what `@hydra.main` composed. Raises ConfigError."""
+    from rolloutkit.config.compose import plain
+
+    return _validated(plain(composed))
+
+
+def _validated(composed: Composed) -> RunConfig:
+    values = dict(composed.values)
+    engine, environment = _section(values, "engine"), _section(values, "environment")
+    where = convert(environment.pop("where", "auto"), Where, "environment.where")
+    sections = convert(values, Sections)
+    return RunConfig(
+        engine=engine_component(engine),
+        environment=component("environment", environment),
+        where=where,
+        text=composed.text,
+        **msgspec.structs.asdict(sections),
+    )
+
+
+def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
+    section = values.pop(name, None)
+    if not isinstance(section, dict):
+        raise ConfigError(f"{name}: not chosen: add {name}=NAME, or a section with a `target`, got {section!r}")
+    return dict(section)

@@ -1,0 +1,526 @@
+"""What one attempt at a sample can do: generate, act, open chains, spawn children.
+
+A `SampleContext` holds the attempt's chains and counters and bounds every wait. When the attempt is
+over it refuses to go on, so that nothing of an abandoned attempt can land. It decides nothing about
+the sample's life: that is `sample.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from rolloutkit.admission import Permit
+from rolloutkit.bounds import Bounds
+from rolloutkit.clock import Watchdog
+from rolloutkit.dialogue import Dialogue
+from rolloutkit.errors import (
+    AttemptEnded,
+    ContextFullError,
+    EngineError,
+    EnvironmentFailed,
+    LimitExceeded,
+    RolloutError,
+    ScoreFailed,
+    SetUpFailed,
+    StopSample,
+    boundary,
+    failure_of,
+)
+from rolloutkit.jobs import Job, blocking, spawn
+from rolloutkit.protocols import ActionDemand, EnvironmentSession, Stage
+from rolloutkit.record.events import (
+    Action,
+    ActionOutcome,
+    AttemptStarted,
+    ModelCall,
+    SampleResumed,
+)
+from rolloutkit.services import Services, stage_kind
+from rolloutkit.types import (
+    CancelReason,
+    Chain,
+    Completion,
+    Failure,
+    FinishReason,
+    GenerateRequest,
+    Message,
+    Observation,
+    Reply,
+    SampleId,
+    SamplingParams,
+    Score,
+    Status,
+    StopReason,
+    Task,
+    Timings,
+    ToolSpec,
+    Trajectory,
+)
+
+T = TypeVar("T")
+
+_TURN_SEED_STEP = 0x9E3779B1  # the 32-bit golden ratio: spreads consecutive turns over the seeds
+
+
+class Ending(NamedTuple):
+    """How an attempt ended, before it is scored."""
+
+    status: Status
+    stop_reason: StopReason
+    failure: Failure | None = None
+    cancel_reason: CancelReason | None = None
+    score: Score | None = None  # set by a program that scores itself
+
+
+class SampleContext:
+    """One attempt at a sample, driven by one coroutine. Programs use `generate`, `act`, `chain`."""
+
+    __slots__ = (
+        "_bounds",
+        "_is_over",
+        "_jobs",
+        "_permit",
+        "_services",
+        "act_seconds",
+        "activity",
+        "activity_since",
+        "attempt",
+        "dialogue",
+        "generate_seconds",
+        "num_actions",
+        "parked_seconds",
+        "reward",
+        "score_seconds",
+        "seed",
+        "session",
+        "set_up_seconds",
+        "slot_wait_seconds",
+        "worker",
+    )
+
+    def __init__(
+        self, services: Services, permit: Permit, attempt: int, watchdog: Watchdog
+    ) -> None:
+        self._services = services
+        self._permit = permit
+        self._bounds = Bounds(services.limits, watchdog)
+        self.dialogue = Dialogue(services)
+        self._is_over = False
+        self._jobs: list[Job[Any]] = []
+        self.attempt = attempt
+        self.seed = zlib.crc32(f"{services.seed}/{permit.demand.sample_id}/{attempt}".encode())
+        self.session: EnvironmentSession | None = None
+        self.activity = "starting"
+        self.activity_since = services.time()
+        self.num_actions = 0
+        self.reward = 0.0
+        self.generate_seconds = 0.0
+        self.act_seconds = 0.0
+        self.slot_wait_seconds = 0.0
+        self.set_up_seconds = 0.0
+        self.score_seconds = 0.0
+        self.parked_seconds = 0.0
+        self.worker = permit.worker
+
+    @property
+    def sample_id(self) -> SampleId:
+        return self._permit.demand.sample_id
+
+    @property
+    def task(self) -> Task:
+        return self._permit.demand.task
+
+    @property
+    def environment(self) -> str:
+        """Name of the sample's environment."""
+        return self._permit.demand.environment
+
+    @property
+    def num_turns(self) -> int:
+        """Finished completions."""
+        return self.dialogue.num_turns
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The main chain's conversation so far, where messages are kept."""
+        return self.dialogue.messages
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools on offer."""
+        return self.dialogue.tools
+
+    def chain(self, parent: Chain | None = None) -> Chain:
+        """Open another chain (sub-agent, compacted context), empty or with `parent`'s tokens."""
+        return self.dialogue.open_chain(parent)
+
+    def spawn(self, main: Awaitable[T], *, name: str = "child") -> Job[T]:
+        """Start a child of this sample; its outcome is a value, and it ends with the attempt."""
+        self._require_going()
+        job = spawn(_await(main), name=f"{self.sample_id}/{name}")
+        self._jobs.append(job)
+        return job
+
+    async def generate(
+        self,
+        messages: Sequence[Message] = (),
+        *,
+        token_ids: Sequence[int] = (),
+        chain: Chain | None = None,
+        tools: tuple[ToolSpec, ...] | None = None,
+        tools_in_messages: bool = False,
+        sampling: SamplingParams | None = None,
+        json_schema: dict[str, Any] | None = None,
+    ) -> Reply:
+        """Append `messages` (or `token_ids`) to a chain and let the model speak.
+
+        `tools`, where given, are on offer from here on; `tools_in_messages` says that the messages
+        describe them. One request in flight per chain. Waits for memory first when the sample was
+        parked. Raises StopSample when turns, tokens or context are used up, EngineError,
+        RenderError, or LimitExceeded. Cancelling aborts the request on the server; no completion is
+        appended then.
+        """
+        self._require_going()
+        dialogue = self.dialogue
+        chain = dialogue.chains[0] if chain is None else chain
+        if tools is not None:
+            dialogue.tools, dialogue.tools_in_messages = tools, tools_in_messages
+        if dialogue.num_turns >= self._services.limits.max_turns:
+            raise StopSample(StopReason.MAX_TURNS)
+        dialogue.append_context(chain, messages, token_ids)
+        parked_seconds = await self._resume() if self._permit.is_parked else 0.0
+        request = self._request(chain, sampling, json_schema)
+        completion = await self._call_engine(request, chain, parked_seconds)
+        reply = dialogue.append_completion(chain, completion)
+        self.worker = completion.worker or self.worker
+        self._begin("between turns")
+        return reply
+
+    async def act(
+        self, kind: str, call: Callable[[], Awaitable[T] | T], *, timeout: float | None = None
+    ) -> T:
+        """Run one action when the scheduler grants a slot of its kind, and return its value.
+
+        `timeout` (default `limits.action`) counts from the grant. A plain function is run in a
+        thread. Raises EnvironmentFailed when the call raises, LimitExceeded when it overruns;
+        cancelling cancels the call.
+        """
+        self._require_going()
+        run = call if inspect.iscoroutinefunction(call) else partial(_off_the_loop, call)
+        seconds = self._services.limits.action if timeout is None else timeout
+        return await self._act(kind, run, "action", seconds, EnvironmentFailed)
+
+    # The environment's stages; the built-in loop and the closer use them.
+
+    async def reset(self, session: EnvironmentSession) -> Observation:
+        """Set the session up, in a slot of its set-up stage; it is closed whatever happens."""
+        self._require_going()
+        self.session = session
+        limit = self._services.limits.set_up
+        before = self.act_seconds
+        try:
+            observation = await self._act(
+                self._kind(Stage.SET_UP), session.reset, "set_up", limit, SetUpFailed
+            )
+        finally:
+            self.set_up_seconds, self.act_seconds = self.act_seconds - before, before
+        self.reward += observation.reward
+        return observation
+
+    async def step(self, session: EnvironmentSession, reply: Reply) -> Observation:
+        """Let the session carry out a reply, in a slot of its step stage."""
+        self._require_going()
+        observation = await self._act(
+            self._kind(Stage.STEP),
+            partial(session.step, reply),
+            "action",
+            self._services.limits.action,
+            EnvironmentFailed,
+        )
+        self.reward += observation.reward
+        return observation
+
+    async def score(self, session: EnvironmentSession) -> Score | None:
+        """Score what was done, in a slot of the score stage."""
+        limit = self._services.limits.scoring
+        before = self.act_seconds
+        try:
+            return await self._act(
+                self._kind(Stage.SCORE), session.score, "scoring", limit, ScoreFailed
+            )
+        finally:
+            self.score_seconds, self.act_seconds = self.act_seconds - before, before
+
+    async def close(self, session: EnvironmentSession) -> None:
+        """Close the session, in a slot of the close stage."""
+        limit = self._services.limits.close
+        await self._act(self._kind(Stage.CLOSE), session.close, "close", limit, EnvironmentFailed)
+
+    # The ends of an attempt.
+
+    def announce(self) -> None:
+        """Tell the recorder that the attempt starts."""
+        self._services.record(
+            AttemptStarted(
+                t=self._services.elapsed(), sample_id=str(self.sample_id), attempt=self.attempt
+            )
+        )
+
+    def end(self) -> None:
+        """The attempt is over: refuse to go on, cancel its children. Idempotent, never waits."""
+        self._is_over = True
+        for job in self._jobs:
+            job.cancel()
+        self._jobs.clear()
+
+    def adopt(self, watchdog: Watchdog) -> None:
+        """Let the calling coroutine drive what is left of the sample."""
+        self._bounds.adopt(watchdog)
+
+    def trajectory(self, ending: Ending) -> Trajectory:
+        """The finished sample."""
+        services, permit, dialogue = self._services, self._permit, self.dialogue
+        arrived_at, admitted_at = permit.demand.arrived_at, permit.admitted_at
+        exact = services.capabilities.token_ids
+        return Trajectory(
+            sample_id=self.sample_id,
+            environment=self.environment,
+            status=ending.status,
+            stop_reason=ending.stop_reason,
+            failure=ending.failure,
+            cancel_reason=ending.cancel_reason,
+            score=None if ending.score is None else ending.score.value,
+            score_details={} if ending.score is None else ending.score.details,
+            reward=self.reward,
+            num_turns=dialogue.num_turns,
+            num_actions=self.num_actions,
+            attempt=self.attempt,
+            prompt_tokens=dialogue.prompt_tokens,
+            cached_tokens=dialogue.cached_tokens,
+            output_tokens=dialogue.output_tokens,
+            chains=tuple(dialogue.chains) if exact else (),
+            messages=tuple(dialogue.messages),
+            token_exact=exact,
+            worker=self.worker,
+            timings=Timings(
+                arrived_at=arrived_at - services.started_at,
+                admitted_at=admitted_at - services.started_at,
+                finished_at=services.elapsed(),
+                admission_wait_seconds=admitted_at - arrived_at,
+                parked_seconds=self.parked_seconds,
+                generate_seconds=self.generate_seconds,
+                act_seconds=self.act_seconds,
+                slot_wait_seconds=self.slot_wait_seconds,
+                set_up_seconds=self.set_up_seconds,
+                score_seconds=self.score_seconds,
+            ),
+        )
+
+    # Generating.
+
+    async def _resume(self) -> float:
+        """Wait until the parked sample has memory again; seconds waited."""
+        services = self._services
+        self._begin("parked")
+        started = services.time()
+        with self._bounds.waiting("pause", services.limits.pause):
+            await self._permit.resume()
+        parked = services.time() - started
+        self.parked_seconds += parked
+        services.record(
+            SampleResumed(
+                t=services.elapsed(), sample_id=str(self.sample_id), parked_seconds=parked
+            )
+        )
+        return parked
+
+    def _request(
+        self, chain: Chain, sampling: SamplingParams | None, json_schema: dict[str, Any] | None
+    ) -> GenerateRequest:
+        dialogue = self.dialogue
+        base = self._services.sampling if sampling is None else sampling
+        turn = dialogue.num_turns
+        seed = base.seed
+        if seed is None:
+            seed = (self.seed + _TURN_SEED_STEP * turn) & 0x7FFFFFFF
+        return GenerateRequest(
+            sample_id=self.sample_id,
+            attempt=self.attempt,
+            chain_index=chain.index,
+            turn=turn,
+            prompt=dialogue.prompt(chain),
+            sampling=SamplingParams(
+                max_tokens=dialogue.room(chain, base.max_tokens),
+                temperature=base.temperature,
+                top_p=base.top_p,
+                top_k=base.top_k,
+                min_p=base.min_p,
+                seed=seed,
+                logprobs=base.logprobs,
+            ),
+            worker=self.worker,
+            json_schema=dialogue.call_schema() if json_schema is None else json_schema,
+        )
+
+    async def _call_engine(
+        self, request: GenerateRequest, chain: Chain, parked_seconds: float
+    ) -> Completion:
+        services, bounds = self._services, self._bounds
+        limits = services.limits
+        bounds.start_turn()
+        watchdog = bounds.watchdog()
+        on_progress = partial(_on_progress, watchdog, limits.model_progress)
+        completion: Completion | None = None
+        failure: RolloutError | None = None
+        self._begin("generating")
+        started = services.time()
+        try:
+            with bounds.active("model_call", limits.model_call, watchdog), boundary(EngineError):
+                if services.capabilities.progress:
+                    on_progress(0)
+                completion = await services.engine.generate(request, on_progress)
+            return completion
+        except ContextFullError:
+            raise StopSample(StopReason.CONTEXT_FULL) from None
+        except RolloutError as error:
+            failure = error
+            raise
+        finally:
+            seconds = services.time() - started
+            bounds.charge(seconds)
+            self.generate_seconds += seconds
+            if services.recorder is not None:
+                self._record_call(chain, seconds, parked_seconds, completion, failure)
+
+    def _record_call(
+        self,
+        chain: Chain,
+        seconds: float,
+        parked_seconds: float,
+        completion: Completion | None,
+        failure: RolloutError | None,
+    ) -> None:
+        done = completion or _NOT_DONE
+        self._services.record(
+            ModelCall(
+                t=self._services.elapsed(),
+                sample_id=str(self.sample_id),
+                attempt=self.attempt,
+                chain=chain.index,
+                turn=self.num_turns,
+                worker=done.worker or self.worker,
+                parked_seconds=parked_seconds,
+                seconds=seconds,
+                queue_seconds=done.queue_seconds,
+                service_seconds=done.service_seconds,
+                context_tokens=len(chain) or done.prompt_tokens or 0,
+                new_tokens=self.dialogue.num_new(chain),
+                cached_tokens=done.cached_tokens,
+                output_tokens=None if completion is None else completion.num_tokens,
+                finish_reason=None if completion is None else completion.finish_reason,
+                num_retries=done.num_retries,
+                error=None if failure is None else failure_of(failure).kind,
+                cancelled=completion is None and failure is None,
+            )
+        )
+
+    # Acting.
+
+    async def _act(
+        self,
+        kind: str,
+        call: Callable[[], Awaitable[T]],
+        limit: str,
+        limit_seconds: float,
+        error: type[RolloutError],
+    ) -> T:
+        """Wait for a slot, run, give the slot back, and write down what it took."""
+        services, bounds = self._services, self._bounds
+        watchdog = bounds.watchdog()
+        self._begin(f"waiting for {kind}")
+        asked = services.time()
+        with bounds.waiting("queue", services.limits.queue, watchdog):
+            slot = await services.actions.acquire(self._demand(kind))
+        started = services.time()
+        self.slot_wait_seconds += started - asked
+        self._begin(kind)
+        outcome, value = ActionOutcome.CANCELLED, None
+        try:
+            with bounds.active(limit, limit_seconds, watchdog), boundary(error):
+                value = await call()
+            outcome = ActionOutcome.OK
+            return value
+        except RolloutError as problem:
+            overran = isinstance(problem, LimitExceeded)
+            outcome = ActionOutcome.LIMIT if overran else ActionOutcome.ERROR
+            raise
+        finally:
+            slot.release()
+            seconds = services.time() - started
+            bounds.charge(seconds)
+            self.act_seconds += seconds
+            self.num_actions += 1
+            if services.recorder is not None:
+                self._record_action(kind, started - asked, seconds, outcome, value)
+
+    def _record_action(
+        self, kind: str, wait: float, seconds: float, outcome: ActionOutcome, value: object
+    ) -> None:
+        keeps = self._services.record_responses and isinstance(value, Observation)
+        self._services.record(
+            Action(
+                t=self._services.elapsed(),
+                sample_id=str(self.sample_id),
+                attempt=self.attempt,
+                turn=self.num_turns,
+                kind=kind,
+                wait_seconds=wait,
+                seconds=seconds,
+                outcome=outcome,
+                responses=value.messages if keeps else (),
+            )
+        )
+
+    def _demand(self, kind: str) -> ActionDemand:
+        return ActionDemand(
+            kind=kind,
+            sample_id=self.sample_id,
+            seq=self._services.actions.next_seq(),
+            num_turns=self.num_turns,
+            service_seconds=self.act_seconds,
+            admission_seq=self._permit.seq,
+        )
+
+    def _kind(self, stage: Stage) -> str:
+        return stage_kind(self.environment, stage)
+
+    def _begin(self, activity: str) -> None:
+        self.activity = activity
+        self.activity_since = self._services.time()
+
+    def _require_going(self) -> None:
+        if self._is_over:
+            raise AttemptEnded(f"attempt {self.attempt} of {self.sample_id} is over")
+
+
+_NOT_DONE = Completion(finish_reason=FinishReason.ABORT)  # stands in for one that did not come
+
+
+def _on_progress(watchdog: Watchdog, seconds: float, num_tokens: int) -> None:
+    del num_tokens
+    watchdog.progress("model_progress", seconds)
+
+
+async def _off_the_loop(call: Callable[[], Awaitable[T] | T]) -> T:
+    value = await blocking(call)
+    if inspect.isawaitable(value):
+        return await value
+    return value
+
+
+async def _await(main: Awaitable[T]) -> T:
+    return await main

@@ -1,0 +1,174 @@
+"""An engine without a model, for virtual time: lengths from a seed, durations from a cost model.
+
+Owns the draw of lengths and a first-in-first-out queue of `parallelism` servers. It knows nothing
+of memory or batching; faithful simulated workers are another matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from array import array
+from collections import deque
+from hashlib import blake2b
+from statistics import NormalDist
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from rolloutkit.clock import now
+from rolloutkit.errors import ContextFullError, RequestError
+from rolloutkit.protocols import Capabilities, OnProgress
+from rolloutkit.types import ChatPrompt, Completion, FinishReason, GenerateRequest, SampleId
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class SimulatedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cost model: log-normal lengths, and tokens per second of one request on one server."""
+
+    seed: int = 0
+    mean_tokens: Positive = 200.0
+    sigma: Annotated[float, msgspec.Meta(ge=0)] = (
+        0.8  # of the logarithm of the length; 0 = constant
+    )
+    prefill_tokens_per_second: Positive = 10_000.0
+    decode_tokens_per_second: Positive = 50.0
+    parallelism: Annotated[int, msgspec.Meta(ge=1)] = 64
+    max_context: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    num_progress_calls: Annotated[int, msgspec.Meta(ge=1)] = (
+        4  # per completion that somebody watches
+    )
+    token_id: Annotated[int, msgspec.Meta(ge=0)] = 100  # every sampled token
+
+
+class SimulatedEngine:
+    """The same seed, sample, chain and turn give the same length, whatever else runs."""
+
+    def __init__(self, config: SimulatedConfig) -> None:
+        self._config = config
+        # The mean of a log-normal is exp(mu + sigma^2 / 2).
+        self._mu = math.log(config.mean_tokens) - config.sigma**2 / 2
+        self._prefix = f"{config.seed}/"
+        self._num_free = config.parallelism
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._contexts: dict[SampleId, _Context] = {}
+        self._capabilities = Capabilities(
+            token_ids=True,
+            logprobs=True,
+            progress=True,
+            cached_tokens=True,
+            max_context=config.max_context,
+            parallelism=config.parallelism,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def generate(
+        self, request: GenerateRequest, on_progress: OnProgress | None = None
+    ) -> Completion:
+        """Wait as long as the cost model says. Cancelling frees the server at once."""
+        if isinstance(request.prompt, ChatPrompt):
+            raise RequestError("the simulated engine takes token ids, not messages")
+        prompt_tokens = len(request.prompt.token_ids)
+        num_tokens, finish_reason = self._length(request, prompt_tokens)
+        cached = self._cached_tokens(request, prompt_tokens)
+        prefill = (prompt_tokens - cached) / self._config.prefill_tokens_per_second
+        decode = num_tokens / self._config.decode_tokens_per_second
+        asked_at = now()
+        if self._num_free:
+            self._num_free -= 1
+        else:
+            await self._wait()
+        started_at = now()
+        try:
+            if on_progress is None:
+                await asyncio.sleep(prefill + decode)
+            else:
+                await self._generate_watched(prefill, decode, num_tokens, on_progress)
+        finally:
+            self._release()
+        chain = (request.attempt, request.chain_index)
+        self._contexts[request.sample_id] = _Context(chain, prompt_tokens + num_tokens)
+        token_ids = array("i", (self._config.token_id,)) * num_tokens
+        if finish_reason is FinishReason.STOP and request.prompt.stop_token_ids:
+            token_ids[-1] = request.prompt.stop_token_ids[0]
+        return Completion(
+            finish_reason=finish_reason,
+            token_ids=token_ids,
+            logprobs=array("f", (-1.0,)) * num_tokens,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=cached,
+            output_tokens=num_tokens,
+            queue_seconds=started_at - asked_at,
+            service_seconds=prefill + decode,
+        )
+
+    def finish(self, sample_id: SampleId) -> None:
+        """Drop the sample's cached context."""
+        self._contexts.pop(sample_id, None)
+
+    def _length(self, request: GenerateRequest, prompt_tokens: int) -> _Length:
+        key = f"{self._prefix}{request.sample_id}/{request.chain_index}/{request.turn}"
+        draw = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little")
+        normal = _NORMAL.inv_cdf((draw + 0.5) / 2**32)
+        wanted = max(1, round(math.exp(self._mu + self._config.sigma * normal)))
+        room = request.sampling.max_tokens
+        if self._config.max_context is not None:
+            room = min(room, self._config.max_context - prompt_tokens)
+            if room < 1:
+                raise ContextFullError(
+                    f"{prompt_tokens} prompt tokens fill the context of {self._config.max_context}"
+                )
+        if wanted <= room:
+            return _Length(wanted, FinishReason.STOP)
+        return _Length(room, FinishReason.LENGTH)
+
+    def _cached_tokens(self, request: GenerateRequest, prompt_tokens: int) -> int:
+        context = self._contexts.get(request.sample_id)
+        if context is None or context.chain != (request.attempt, request.chain_index):
+            return 0
+        return min(context.num_tokens, prompt_tokens)
+
+    async def _generate_watched(
+        self, prefill: float, decode: float, num_tokens: int, on_progress: OnProgress
+    ) -> None:
+        await asyncio.sleep(prefill)
+        on_progress(0)
+        num_calls = min(self._config.num_progress_calls, num_tokens)
+        for call in range(1, num_calls + 1):
+            await asyncio.sleep(decode / num_calls)
+            on_progress(num_tokens * call // num_calls)
+
+    async def _wait(self) -> None:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():  # granted, and cancelled before waking
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        while self._waiters:
+            granted = self._waiters.popleft()
+            if not granted.done():  # a cancelled waiter stays in the queue until its turn
+                granted.set_result(None)
+                return
+        self._num_free += 1
+
+
+class _Length(NamedTuple):
+    num_tokens: int
+    finish_reason: FinishReason
+
+
+class _Context(NamedTuple):
+    chain: tuple[int, int]
+    num_tokens: int
+
+
+_NORMAL = NormalDist()

@@ -1,0 +1,34 @@
+"""Environments written with plain functions, and how to tell them from coroutines."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Protocol
+
+from rolloutkit.types import Observation, Reply, SampleId, Score, Task
+
+
+class BlockingSession(Protocol):
+    """`EnvironmentSession` with plain methods. `close` must be idempotent."""
+
+    def reset(self) -> Observation: ...
+    def step(self, reply: Reply) -> Observation: ...
+    def score(self) -> Score | None: ...
+    def close(self) -> None: ...
+
+
+class BlockingEnvironment(Protocol):
+    """A family of tasks with blocking sessions. To be hosted in processes it must be picklable."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, task: Task, sample_id: SampleId, seed: int) -> BlockingSession:
+        """Make a session object; cheap and without side effects: set-up belongs to `reset`."""
+        ...
+
+
+def is_blocking(session: object) -> bool:
+    """Whether any of the session's methods is a plain function."""
+    methods = (getattr(session, name) for name in ("reset", "step", "score", "close"))
+    return not all(inspect.iscoroutinefunction(method) for method in methods)

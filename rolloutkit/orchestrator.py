@@ -1,0 +1,402 @@
+"""Runs a batch: takes tasks from a source, starts samples as they are admitted, emits what ends.
+
+Owns the run's only job group and the promise that every sample taken from the source is emitted
+exactly once, whatever happens. Back-pressure runs from the sink to the source: while `max_unsent`
+trajectories wait for the sink nothing is admitted. It decides no order: admission and actions do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any
+
+from rolloutkit.admission import AdmissionQueue, Permit
+from rolloutkit.clock import Watchdog
+from rolloutkit.closer import Closer
+from rolloutkit.context import Ending
+from rolloutkit.errors import ConfigError, RunFailed
+from rolloutkit.jobs import Job, JobGroup, Outcome
+from rolloutkit.protocols import Demand, Sink, TaskSource
+from rolloutkit.record.events import RunEnded, SampleAdmitted, SampleEnded
+from rolloutkit.sample import Life, run_sample
+from rolloutkit.services import Services
+from rolloutkit.types import CancelReason, SampleId, Status, StopReason, Task, Timings, Trajectory
+
+logger = logging.getLogger(__name__)
+
+
+class Orchestrator:
+    """One run. Make one, call `run` once; `drain` and `cancel` may be called from callbacks
+    meanwhile.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        admission: AdmissionQueue,
+        sink: Sink,
+        *,
+        lookahead: int = 16_384,
+        max_unsent: int = 64,
+        breaker_failures: int = 10,
+    ) -> None:
+        self._services = services
+        self._admission = admission
+        self._sink = sink
+        self._lookahead = lookahead
+        self._max_unsent = max_unsent
+        self._breaker_failures = breaker_failures
+        self._lives: dict[SampleId, Life] = {}
+        self._sample_jobs: dict[SampleId, Job[None]] = {}
+        self._seen: set[SampleId] = set()
+        self._outbox: deque[Trajectory] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._num_unsent = 0
+        self._num_closing = 0
+        self._source_is_read = False
+        self._is_draining = False
+        self._sink_is_broken = False
+        self._cancel_reason = CancelReason.INTERRUPTED
+        self._error: Exception | None = None
+        self._end_reason = "finished"
+        self._num_failed_in_a_row = 0
+        self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
+
+    @property
+    def alive(self) -> Mapping[SampleId, Life]:
+        """The samples that live now, in the order in which they were admitted."""
+        return self._lives
+
+    @property
+    def num_queued(self) -> int:
+        """Samples taken from the source that wait to be admitted."""
+        return len(self._admission)
+
+    async def run(self, tasks: TaskSource) -> None:
+        """Run every task of the source and return when every sample was emitted and every session
+        closed.
+
+        Cancelling stops admission, cancels the samples, closes their sessions within their limits,
+        emits everything, and then raises; cancelling once more abandons that too. Raises RunFailed
+        when the run could not go on (sink broke, circuit breaker), ConfigError for tasks that
+        cannot be run.
+        """
+        services = self._services
+        cpu_started = time.thread_time()
+        cancelled = await self._run_to_the_end(tasks)
+        if services.recorder is not None:
+            cpu_seconds = time.thread_time() - cpu_started
+            services.recorder.emit(
+                RunEnded(t=self._t(), reason=self._end_reason, scheduler_cpu_seconds=cpu_seconds)
+            )
+        await self._close_sink()
+        if cancelled is not None:
+            raise cancelled
+        if self._error is not None:
+            raise self._error
+
+    async def _run_to_the_end(self, tasks: TaskSource) -> asyncio.CancelledError | None:
+        """Everything between the first task and the last closed session; the cancellation, if one
+        came.
+        """
+        self._tasks = tasks
+        cancelled: asyncio.CancelledError | None = None
+        async with JobGroup() as jobs:
+            self._jobs = jobs
+            self._closer = Closer(jobs)
+            self._reader = self._start(self._read(tasks), "read tasks")
+            self._admitter = self._start(self._admit(), "admit")
+            self._start(self._send(), "send")
+            deadline = asyncio.get_running_loop().call_later(
+                self._services.limits.run, self.cancel, CancelReason.DEADLINE
+            )
+            try:
+                await self._settled.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.cancel(CancelReason.INTERRUPTED)
+                await (
+                    self._settled.wait()
+                )  # bounded: samples are cancelled, sends and closes have limits
+            finally:
+                deadline.cancel()
+        return cancelled
+
+    async def _close_sink(self) -> None:
+        try:
+            async with asyncio.timeout(self._services.limits.close):
+                await self._sink.close()
+        except Exception as error:  # noqa: BLE001 - any sink error is the run's, unless one came before
+            self._error = self._error or RunFailed(f"the sink could not be closed: {error}")
+
+    def drain(self, reason: str = "interrupted") -> None:
+        """Admit nothing more and let the living samples finish; what waits is emitted as not
+        started.
+        """
+        if self._is_draining:
+            return
+        self._is_draining = True
+        self._end_reason = reason
+        self._reader.cancel()
+        self._admitter.cancel()
+        while (demand := self._admission.pop_waiting()) is not None:
+            self._emit_not_started(demand)
+        if isinstance(
+            self._tasks, Sequence
+        ):  # given as a whole: what was not read yet ends here too
+            for task in self._tasks:
+                self._take_unstarted(task)
+        self._check_settled()
+
+    def cancel(self, reason: CancelReason) -> None:
+        """Drain, and cancel the living samples; they are emitted as cancelled for `reason`."""
+        self.drain(reason.value)
+        self._end_reason = reason.value
+        self._cancel_reason = reason
+        for job in list(self._sample_jobs.values()):
+            job.cancel()
+
+    # The source.
+
+    async def _read(self, tasks: TaskSource) -> None:
+        """Fill the admission queue up to the lookahead; a source that waits keeps nobody else
+        waiting.
+        """
+        async for task in _iterate(tasks):
+            for sample_index in range(task.num_samples):
+                while len(self._admission) >= self._lookahead:
+                    self._room.clear()
+                    await self._room.wait()
+                sample_id = SampleId(task.task_id, sample_index)
+                if sample_id in self._seen:
+                    raise ConfigError(
+                        f"sample {sample_id} was given twice: task ids must be unique in a run"
+                    )
+                self._admission.push(self._take(task, sample_id))
+        self._source_is_read = True
+        self._check_settled()
+
+    def _take(self, task: Task, sample_id: SampleId) -> Demand:
+        """From here on the sample must be emitted."""
+        environment = self._environment_of(task)
+        self._seen.add(sample_id)
+        self._num_unsent += 1
+        return Demand(
+            sample_id=sample_id,
+            task=task,
+            environment=environment,
+            seq=len(self._seen),
+            arrived_at=self._services.time(),
+        )
+
+    def _take_unstarted(self, task: Task) -> None:
+        for sample_index in range(task.num_samples):
+            sample_id = SampleId(task.task_id, sample_index)
+            if sample_id not in self._seen:
+                self._emit_not_started(self._take(task, sample_id))
+
+    def _environment_of(self, task: Task) -> str:
+        environments = self._services.environments
+        if task.environment in environments:
+            return task.environment
+        if not task.environment and len(environments) == 1:
+            return next(iter(environments))
+        if not environments and self._services.program is not None:
+            return task.environment or "program"
+        known = ", ".join(sorted(environments)) or "none"
+        raise ConfigError(
+            f"task {task.task_id} asks for environment {task.environment!r}; this run has: {known}"
+        )
+
+    # Samples.
+
+    async def _admit(self) -> None:
+        while True:
+            while len(self._outbox) >= self._max_unsent:
+                self._changed.clear()
+                await self._changed.wait()
+            self._start_sample(await self._admission.next())
+            if len(self._admission) < self._lookahead:
+                self._room.set()
+
+    def _start_sample(self, permit: Permit) -> None:
+        sample_id = permit.demand.sample_id
+        life = self._lives[sample_id] = Life(permit)
+        services = self._services
+        if services.recorder is not None:
+            services.recorder.emit(
+                SampleAdmitted(
+                    t=self._t(),
+                    sample_id=str(sample_id),
+                    environment=permit.demand.environment,
+                    seq=permit.seq,
+                    wait_seconds=permit.admitted_at - permit.demand.arrived_at,
+                    worker=permit.worker,
+                )
+            )
+        job = self._jobs.spawn(run_sample(life, services, self._closer), name=str(sample_id))
+        self._sample_jobs[sample_id] = job
+        job.on_end(lambda outcome: self._on_sample_end(life, outcome))
+
+    def _on_sample_end(self, life: Life, outcome: Outcome[None]) -> None:
+        """Take over what the sample left: exactly once, also when it was cancelled before its first
+        step.
+        """
+        permit = life.permit
+        sample_id = permit.demand.sample_id
+        del self._lives[sample_id], self._sample_jobs[sample_id]
+        if isinstance(outcome.error, Exception):
+            self._break(outcome.error)
+        ending = life.ending
+        if ending is None:
+            reason = CancelReason.RUN_BROKE if self._error is not None else self._cancel_reason
+            ending = Ending(Status.CANCELLED, StopReason.CANCELLED, cancel_reason=reason)
+        permit.release()
+        self._services.engine.finish(sample_id)
+        if life.context is None:
+            self._emit_not_started(permit.demand)
+            permit.release_session()
+            return
+        self._emit(life.context.trajectory(ending))
+        closing = self._closer.hand_over(life.context)
+        if closing is None:
+            permit.release_session()
+        else:
+            self._num_closing += 1
+            closing.on_end(lambda _: self._on_closed(permit))
+
+    def _on_closed(self, permit: Permit) -> None:
+        permit.release_session()
+        self._num_closing -= 1
+        self._check_settled()
+
+    # Sending.
+
+    def _emit_not_started(self, demand: Demand) -> None:
+        now = self._services.time()
+        since = self._services.started_at
+        self._emit(
+            Trajectory(
+                sample_id=demand.sample_id,
+                environment=demand.environment,
+                status=Status.CANCELLED,
+                stop_reason=StopReason.CANCELLED,
+                cancel_reason=CancelReason.NOT_STARTED,
+                token_exact=self._services.capabilities.token_ids,
+                timings=Timings(
+                    arrived_at=demand.arrived_at - since,
+                    finished_at=now - since,
+                    admission_wait_seconds=now - demand.arrived_at,
+                ),
+            )
+        )
+
+    def _emit(self, trajectory: Trajectory) -> None:
+        """Count, record and queue a terminal sample; never waits."""
+        self.counts[trajectory.status] += 1
+        if self._services.recorder is not None:
+            self._services.recorder.emit(_ended_event(trajectory, self._t()))
+        self._outbox.append(trajectory)
+        self._changed.set()
+        self._watch_failures(trajectory)
+
+    def _watch_failures(self, trajectory: Trajectory) -> None:
+        """The circuit breaker: when nothing but failures comes back, stop and say why."""
+        if trajectory.status is Status.COMPLETED:
+            self._num_failed_in_a_row = 0
+        elif trajectory.failure is not None:
+            self._num_failed_in_a_row += 1
+            patience = self._breaker_failures * (5 if self.counts[Status.COMPLETED] else 1)
+            if self._num_failed_in_a_row >= patience and not self._is_draining:
+                failure = trajectory.failure
+                self._error = RunFailed(
+                    f"the last {self._num_failed_in_a_row} samples all failed, so the run stopped; "
+                    f"the last one by {failure.kind.value}: {failure.message}"
+                )
+                self.cancel(CancelReason.CIRCUIT_OPEN)
+
+    async def _send(self) -> None:
+        """Hand trajectories to the sink one by one, in the order in which they ended."""
+        watchdog = Watchdog()
+        while not self._check_settled():
+            while self._outbox:
+                await self._put(self._outbox[0], watchdog)
+                self._outbox.popleft()
+                self._num_unsent -= 1
+                self._changed.set()
+            if not self._check_settled():
+                self._changed.clear()
+                await self._changed.wait()
+        watchdog.close()
+
+    async def _put(self, trajectory: Trajectory, watchdog: Watchdog) -> None:
+        if self._sink_is_broken:
+            return
+        try:
+            with watchdog.limit("queue", self._services.limits.queue):
+                await self._sink.put(trajectory)
+        except Exception as error:  # noqa: BLE001 - any sink error ends the run, with its text
+            self._sink_is_broken = True
+            self._break(RunFailed(f"the sink did not take {trajectory.sample_id}: {error}"))
+
+    def _check_settled(self) -> bool:
+        is_over = (self._source_is_read or self._is_draining) and self._num_unsent == 0
+        if is_over and not self._lives and not self._num_closing:
+            self._admitter.cancel()
+            self._settled.set()
+            self._changed.set()
+        return self._settled.is_set()
+
+    # Breaking.
+
+    def _start(self, main: Coroutine[Any, Any, None], name: str) -> Job[None]:
+        job = self._jobs.spawn(main, name=name)
+        job.on_end(self._on_job_end)
+        return job
+
+    def _on_job_end(self, outcome: Outcome[None]) -> None:
+        if isinstance(outcome.error, Exception):
+            self._break(outcome.error)
+
+    def _break(self, error: Exception) -> None:
+        """The run itself cannot go on: keep the first error and wind down."""
+        if self._error is None:
+            self._error = error
+            self.cancel(CancelReason.RUN_BROKE)
+
+    def _t(self) -> float:
+        return self._services.time() - self._services.started_at
+
+
+async def _iterate(tasks: TaskSource) -> AsyncIterator[Task]:
+    if isinstance(tasks, AsyncIterable):
+        async for task in tasks:
+            yield task
+    else:
+        for task in tasks:
+            yield task
+
+
+def _ended_event(trajectory: Trajectory, t: float) -> SampleEnded:
+    failure = trajectory.failure
+    return SampleEnded(
+        t=t,
+        sample_id=str(trajectory.sample_id),
+        environment=trajectory.environment,
+        status=trajectory.status,
+        stop_reason=trajectory.stop_reason,
+        failure=None if failure is None else failure.kind,
+        failure_message=None if failure is None else failure.message,
+        cancel_reason=trajectory.cancel_reason,
+        score=trajectory.score,
+        num_turns=trajectory.num_turns,
+        attempt=trajectory.attempt,
+        output_tokens=trajectory.output_tokens,
+        admitted=trajectory.timings.admitted_at is not None,
+    )

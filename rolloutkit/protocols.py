@@ -1,0 +1,231 @@
+"""What integrations implement and what the core asks of its policies.
+
+Everything here is a Protocol, as small as the caller needs; nothing here waits. Shells
+(AdmissionQueue, ActionScheduler, Orchestrator) own futures and cancellation; policies are pure and
+take `now`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterable, Awaitable, Callable, Container, Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+from rolloutkit.types import (
+    AssistantMessage,
+    Chain,
+    Completion,
+    GenerateRequest,
+    Message,
+    Observation,
+    Reply,
+    SampleId,
+    Score,
+    Task,
+    ToolSpec,
+    Trajectory,
+)
+
+if TYPE_CHECKING:
+    from rolloutkit.sample import SampleContext
+
+TaskSource: TypeAlias = AsyncIterable[Task] | Iterable[Task]
+
+OnProgress: TypeAlias = Callable[[int], None]
+"""Called with the number of tokens so far whenever an engine hears that generation advanced."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do; the contract suite asserts each claim."""
+
+    token_ids: bool = False  # takes token ids and returns those it sampled
+    logprobs: bool = False  # returns the log-prob of each sampled token
+    grammar: bool = False  # honours GenerateRequest.json_schema
+    priority: bool = False  # honours GenerateRequest.priority
+    progress: bool = False  # calls on_progress while it generates
+    cached_tokens: bool = False  # reports prefix hits
+    max_context: int | None = None  # prompt plus completion, in tokens
+    parallelism: int | None = None  # requests generated at once; None = unknown
+
+
+class Engine(Protocol):
+    """Something that generates. Routers, recorders and simulators are engines too."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def generate(
+        self, request: GenerateRequest, on_progress: OnProgress | None = None
+    ) -> Completion:
+        """Generate one completion.
+
+        Cancelling aborts the request on the server. Raises EngineError (unreachable or broken,
+        after the engine's own retries), RequestError (refused) or ContextFullError. Network retries
+        live in here and nowhere else.
+        """
+        ...
+
+    def finish(self, sample_id: SampleId) -> None:
+        """The sample is over: release what is kept for it. Idempotent, never waits, never
+        raises.
+        """
+        ...
+
+
+class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself; None = not reported, never 0."""
+
+    num_running: int | None = None
+    num_waiting: int | None = None
+    used_tokens: int | None = None
+    capacity_tokens: int | None = None
+    num_retractions: int | None = None
+
+
+class EngineControl(Protocol):
+    """Administration of an engine, apart from generating; most callers never need it."""
+
+    async def load(self) -> LoadSnapshot: ...
+    async def pause(self) -> None: ...
+    async def resume(self) -> None: ...
+    async def update_weights(self, version: int) -> None: ...
+    async def flush(self) -> None: ...
+
+
+class EnvironmentSession(Protocol):
+    """One sample's open environment. Single use, driven by one coroutine at a time."""
+
+    async def reset(self) -> Observation:
+        """Prepare the environment (the set-up stage) and return the first observation."""
+        ...
+
+    async def step(self, reply: Reply) -> Observation:
+        """Carry out what the reply asks for. Raising fails the sample; a tool's own error is an
+        observation.
+        """
+        ...
+
+    async def score(self) -> Score | None:
+        """Value of what was done; None = this environment does not score. Called once, after the
+        last step.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Always called once, also after a cancelled or failed `reset`."""
+        ...
+
+
+class Environment(Protocol):
+    """A family of tasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, task: Task, sample_id: SampleId, seed: int) -> EnvironmentSession:
+        """Make a session object; cheap and without side effects, since set-up belongs to
+        `reset`.
+        """
+        ...
+
+
+class Renderer(Protocol):
+    """Messages to token ids and back, append-only: what was sampled is never rendered again."""
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]: ...
+
+    def start(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Sequence[int]:
+        """Token ids of a new conversation, up to where the model is to speak. `tools` are
+        rendered.
+        """
+        ...
+
+    def extend(
+        self, chain: Chain, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> Sequence[int]:
+        """Token ids to append to `chain`, which ends in a completion, so that the model speaks
+        next.
+
+        Closes the completion first if it was cut off. Costs O(new tokens).
+        """
+        ...
+
+    def parse(self, token_ids: Sequence[int], tools: Sequence[ToolSpec]) -> AssistantMessage:
+        """What a completion says. Never raises on what a model may write."""
+        ...
+
+    def call_schema(self, tools: Sequence[ToolSpec]) -> dict[str, object]:
+        """JSON schema of a completion that `parse` reads: one call of one tool, or an answer."""
+        ...
+
+
+AgentProgram: TypeAlias = "Callable[[SampleContext], Awaitable[Score | None]]"
+"""A custom agent: generates and acts through its context and may return a score."""
+
+
+class Sink(Protocol):
+    """Where trajectories go. `put` may wait: that is back-pressure, and stops admission."""
+
+    async def put(self, trajectory: Trajectory) -> None: ...
+
+    async def close(self) -> None:
+        """Write out everything. Called once, after the last `put`, on every way a run can end."""
+        ...
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """A sample that asks to be admitted. `seq` is its place in the source; equal only to itself."""
+
+    sample_id: SampleId
+    task: Task
+    environment: str
+    seq: int
+    arrived_at: float
+
+
+class AdmissionOrder(Protocol):
+    """Which sample lives next. Pure and incremental: O(log n) a call."""
+
+    def push(self, demand: Demand, now: float) -> None: ...
+    def discard(self, demand: Demand) -> None: ...
+    def pop(self, environments: Container[str], now: float) -> Demand | None:
+        """Remove and return the next demand whose environment is among those that have room."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class Stage(StrEnum):
+    """The stages of a session that need an action slot; each is a kind of its own."""
+
+    SET_UP = "set_up"
+    STEP = "step"
+    SCORE = "score"
+    CLOSE = "close"
+
+
+class ActionDemand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+    """An action that asks for a slot. `kind` names the pool; equal only to itself."""
+
+    kind: str
+    sample_id: SampleId
+    seq: int  # order of arrival, over all kinds
+    num_turns: int  # finished turns of the sample
+    service_seconds: float  # what its actions took so far
+    admission_seq: int
+
+
+class ActionOrder(Protocol):
+    """Which pending action runs next in one kind's pool. Pure and incremental: O(log n) a call."""
+
+    def push(self, demand: ActionDemand, now: float) -> None: ...
+    def discard(self, demand: ActionDemand) -> None: ...
+    def pop(self, now: float) -> ActionDemand | None: ...
+    def __len__(self) -> int: ...
+
+
+TokenArray: TypeAlias = "array[int]"

@@ -1,0 +1,148 @@
+"""What happened in a run, as typed and versioned events.
+
+One event per model call, action and change of a sample's state, in the order in which they ended.
+Times are seconds since the run started; queueing is apart from service, since a replay must not
+repeat the queueing of the run it was recorded in. A field may be added, never re-used;
+`SCHEMA_VERSION` grows when old readers would misread a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from rolloutkit.types import CancelReason, FailureKind, FinishReason, Message, Status, StopReason
+
+SCHEMA_VERSION = 1
+
+
+class ActionOutcome(StrEnum):
+    """How an action ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    LIMIT = "limit"
+    CANCELLED = "cancelled"
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
+    t: float  # seconds since the run started at which it ended
+
+
+class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started", omit_defaults=False):
+    """First event: what a reader needs to interpret the rest.
+
+    Written in full: a later version's defaults must not stand in for this one's values.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    time: str = "real"  # or "virtual"
+    seed: int = 0
+    num_samples: int | None = None  # None = the source is a stream
+    max_samples: int | None = None  # admission limit
+    slots: dict[str, int] = {}  # kind of action -> slots; kinds without a limit are absent
+    parallelism: int | None = None  # requests the engine serves at once
+    order: str = "fifo"
+    service_times: str = "observed"  # or "uncontended": simulated and replayed durations
+
+
+class SampleAdmitted(_Event, frozen=True, kw_only=True, tag="sample_admitted"):
+    sample_id: str
+    environment: str
+    seq: int  # order of admission
+    wait_seconds: float = 0.0
+    worker: str | None = None
+
+
+class AttemptStarted(_Event, frozen=True, kw_only=True, tag="attempt_started"):
+    sample_id: str
+    attempt: int
+
+
+class ModelCall(_Event, frozen=True, kw_only=True, tag="model_call"):
+    """One engine call; `t` is its end, `t - seconds` the moment it was sent."""
+
+    sample_id: str
+    attempt: int = 0
+    chain: int = 0
+    turn: int = 0
+    worker: str | None = None
+    parked_seconds: float = 0.0  # waited for memory before it was sent
+    seconds: float = 0.0  # as seen from here, the engine's own queue included
+    queue_seconds: float | None = None  # inside the engine
+    service_seconds: float | None = None  # prefill and decode
+    context_tokens: int = 0  # prompt length
+    new_tokens: int = 0  # of those, not part of the previous prompt and completion
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: FinishReason | None = None  # None when it failed
+    num_retries: int = 0
+    error: FailureKind | None = None
+    cancelled: bool = False
+
+
+class Action(_Event, frozen=True, kw_only=True, tag="action"):
+    """One action, stages included; `t` is its end, `t - seconds` its start, waiting came before."""
+
+    sample_id: str
+    attempt: int = 0
+    turn: int = 0  # finished turns when it was asked for
+    kind: str
+    wait_seconds: float = 0.0  # for a slot
+    seconds: float = 0.0  # service
+    outcome: ActionOutcome = ActionOutcome.OK
+    responses: tuple[Message, ...] = ()  # what the environment answered, where that is recorded
+
+
+class SampleParked(_Event, frozen=True, kw_only=True, tag="sample_parked"):
+    sample_id: str
+
+
+class SampleResumed(_Event, frozen=True, kw_only=True, tag="sample_resumed"):
+    sample_id: str
+    parked_seconds: float = 0.0
+
+
+class SampleEnded(_Event, frozen=True, kw_only=True, tag="sample_ended"):
+    """The sample's terminal state; exactly one per sample given to the run."""
+
+    sample_id: str
+    environment: str
+    status: Status
+    stop_reason: StopReason
+    failure: FailureKind | None = None
+    failure_message: str | None = None
+    cancel_reason: CancelReason | None = None
+    score: float | None = None
+    num_turns: int = 0
+    attempt: int = 0
+    output_tokens: int = 0
+    admitted: bool = True
+
+
+class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
+    """Last event of a complete trace."""
+
+    reason: str = "finished"  # or why it ended early
+    scheduler_cpu_seconds: float | None = None
+    lag_p99_seconds: float | None = None
+    lag_max_seconds: float | None = None
+
+
+Event: TypeAlias = (
+    RunStarted
+    | SampleAdmitted
+    | AttemptStarted
+    | ModelCall
+    | Action
+    | SampleParked
+    | SampleResumed
+    | SampleEnded
+    | RunEnded
+)
+
+Observer: TypeAlias = Callable[[Any], None]
+"""Receives each event as it happens. Must not wait and must not raise."""

@@ -1,0 +1,175 @@
+"""Places and sessions are conserved through admission, parking, cancellation and resizing."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolloutkit import clock
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder
+from rolloutkit.protocols import Demand
+from rolloutkit.types import SampleId, Task
+from tests.property.examples import core_examples, moments, ticks
+from tests.property.moments import at
+
+SAMPLES = st.lists(
+    st.tuples(
+        ticks,  # arrives
+        st.sampled_from(["a", "b"]),
+        st.lists(st.tuples(ticks, st.booleans()), max_size=4),  # turns: seconds, parked after it
+        ticks,  # the session closes so long after the last turn
+        st.none() | moments,  # cancelled
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def demand_of(seq, environment="a"):
+    return Demand(
+        sample_id=SampleId("t", seq),
+        task=Task(task_id="t"),
+        environment=environment,
+        seq=seq,
+        arrived_at=0.0,
+    )
+
+
+class Checked:
+    """The queue, and what must hold at every moment."""
+
+    def __init__(self, max_samples, max_sessions):
+        self.max_sessions = max_sessions
+        self.queue = AdmissionQueue(
+            AdmissionLimits(max_samples=max_samples, max_sessions=max_sessions), DatasetOrder()
+        )
+        self.limit = max_samples
+
+    def check(self, holding):
+        assert holding <= self.queue.num_alive <= self.limit
+        for environment, limit in self.max_sessions.items():
+            assert 0 <= self.queue.num_sessions.get(environment, 0) <= limit
+
+
+@pytest.mark.timeout(180)
+@core_examples
+@given(
+    samples=SAMPLES,
+    max_samples=st.integers(1, 3),
+    sessions_of_a=st.none() | st.integers(1, 2),
+    grows=st.none() | st.tuples(moments, st.integers(1, 4)),
+)
+def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read top to bottom
+    samples, max_samples, sessions_of_a, grows
+):
+    finished = []
+
+    async def main():  # noqa: C901 - as above
+        max_sessions = {} if sessions_of_a is None else {"a": sessions_of_a}
+        checked = Checked(max_samples, max_sessions)
+        queue = checked.queue
+        holding = 0
+        living = []
+
+        async def live(permit, turns, closes):
+            nonlocal holding
+            holding += 1
+            try:
+                checked.check(holding)
+                for seconds, parks in turns:
+                    await asyncio.sleep(seconds)
+                    if parks:
+                        permit.park()
+                        holding -= 1
+                        await permit.resume()
+                        holding += 1
+                        checked.check(holding)
+                finished.append(permit.demand.seq)
+            finally:
+                if not permit.is_parked:
+                    holding -= 1
+                permit.release()
+                permit.release()
+                asyncio.get_running_loop().call_later(closes, permit.release_session)
+
+        async def admit():
+            while True:
+                permit = await queue.next()
+                _, _, turns, closes, cancelled = samples[permit.demand.seq]
+                task = asyncio.create_task(live(permit, turns, closes))
+                living.append(task)
+                if cancelled is not None:
+                    at(cancelled, task.cancel)
+                await asyncio.sleep(0)  # its first step: a task cancelled before it holds nothing
+
+        def resize(limit):
+            checked.limit = max(checked.limit, limit)
+            queue.max_samples = limit
+
+        admitter = asyncio.create_task(admit())
+        for seq, (arrives, environment, *_) in enumerate(samples):
+            at(
+                (arrives, 0),
+                lambda seq=seq, environment=environment: queue.push(demand_of(seq, environment)),
+            )
+        if grows is not None:
+            at(grows[0], lambda: resize(grows[1]))
+        await asyncio.sleep(1_000)
+        admitter.cancel()
+        assert len(living) == len(samples)
+        assert all(task.done() for task in living)
+        assert queue.num_alive == 0
+        assert set(queue.num_sessions.values()) <= {0}
+        assert len(queue) == 0
+
+    clock.run(main(), time="virtual")
+
+    assert set(finished) >= {seq for seq, sample in enumerate(samples) if sample[4] is None}
+
+
+def test_a_parked_sample_resumes_before_anything_new_is_admitted():
+    events = []
+
+    async def main():
+        queue = AdmissionQueue(AdmissionLimits(max_samples=1), DatasetOrder())
+        for seq in range(3):
+            queue.push(demand_of(seq))
+        first = await queue.next()
+        first.park()
+        second = await queue.next()
+
+        async def resume():
+            await first.resume()
+            events.append("resumed")
+            first.release()
+
+        async def admit():
+            await queue.next()
+            events.append("admitted")
+
+        jobs = [asyncio.create_task(admit()), asyncio.create_task(resume())]
+        await asyncio.sleep(1)
+        second.release()
+        await asyncio.gather(*jobs)
+
+    clock.run(main(), time="virtual")
+
+    assert events == ["resumed", "admitted"]
+
+
+def test_an_environment_without_room_does_not_block_another():
+    async def main():
+        queue = AdmissionQueue(
+            AdmissionLimits(max_samples=4, max_sessions={"a": 1}), DatasetOrder()
+        )
+        for seq, environment in enumerate(["a", "a", "b"]):
+            queue.push(demand_of(seq, environment))
+
+        first, second = await queue.next(), await queue.next()
+
+        assert [first.demand.seq, second.demand.seq] == [0, 2]
+        first.release_session()
+        assert (await queue.next()).demand.seq == 1
+
+    clock.run(main(), time="virtual")
