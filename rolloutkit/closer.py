@@ -12,7 +12,7 @@ import logging
 from rolloutkit.clock import Watchdog
 from rolloutkit.context import SampleContext
 from rolloutkit.errors import RolloutError
-from rolloutkit.jobs import Job, JobGroup
+from rolloutkit.jobs import GroupEnded, Job, JobGroup
 from rolloutkit.protocols import EnvironmentSession
 
 logger = logging.getLogger(__name__)
@@ -24,13 +24,22 @@ class Closer:
     def __init__(self, jobs: JobGroup) -> None:
         self._jobs = jobs
         self.num_failed = 0
+        self.num_abandoned = 0
 
     def hand_over(self, context: SampleContext) -> Job[None] | None:
         """Close the attempt's session in the background, once; None if there is none to close."""
         session, context.session = context.session, None
         if session is None:
             return None
-        return self._jobs.spawn(self._close(context, session), name=f"close {context.sample_id}")
+        try:
+            return self._jobs.spawn(
+                self._close(context, session), name=f"close {context.sample_id}"
+            )
+        except GroupEnded:
+            if not self.num_abandoned:
+                logger.warning("the run was torn down: open sessions are abandoned, not closed")
+            self.num_abandoned += 1
+            return None
 
     async def close(self, context: SampleContext) -> None:
         """Close the attempt's session and wait for it. Cancelling stops the waiting, not the

@@ -417,6 +417,7 @@ class SampleContext:
                 seconds=seconds,
                 queue_seconds=done.queue_seconds,
                 service_seconds=done.service_seconds,
+                prefill_seconds=done.prefill_seconds,
                 context_tokens=len(chain) or done.prompt_tokens or 0,
                 new_tokens=self.dialogue.num_new(chain),
                 cached_tokens=done.cached_tokens,
@@ -470,7 +471,9 @@ class SampleContext:
     def _record_action(
         self, kind: str, wait: float, seconds: float, outcome: ActionOutcome, value: object
     ) -> None:
-        keeps = self._services.record_responses and isinstance(value, Observation)
+        responses: tuple[Message, ...] = ()
+        if self._services.record_responses and isinstance(value, Observation):
+            responses = value.messages
         self._services.record(
             Action(
                 t=self._services.elapsed(),
@@ -481,7 +484,7 @@ class SampleContext:
                 wait_seconds=wait,
                 seconds=seconds,
                 outcome=outcome,
-                responses=value.messages if keeps else (),
+                responses=responses,
             )
         )
 

@@ -22,6 +22,7 @@ from rolloutkit.types import (
     TokenPrompt,
     ToolSpec,
     as_message,
+    with_call_ids,
 )
 
 _SAYS_NOTHING = AssistantMessage()
@@ -72,7 +73,7 @@ class Dialogue:
     def append_context(
         self, chain: Chain, messages: Sequence[Message], token_ids: Sequence[int]
     ) -> None:
-        """Append what the environment shows: messages through the renderer, token ids as they are."""
+        """Append what the environment shows: messages rendered, token ids as they are."""
         services = self._services
         if messages and (services.keep_messages or not services.capabilities.token_ids):
             self._messages[chain.index].extend(messages)
@@ -95,11 +96,12 @@ class Dialogue:
             if message is None and renderer is not None:
                 with boundary(RenderError):
                     message = renderer.parse(completion.token_ids, self.tools)
-        keeps = services.keep_messages or not services.capabilities.token_ids
-        if keeps and message is not None:
-            self._messages[chain.index].append(as_message(message, self.num_turns))
+        if message is not None:
+            message = with_call_ids(message, self.num_turns)
+            if services.keep_messages or not services.capabilities.token_ids:
+                self._messages[chain.index].append(as_message(message))
         self.num_turns += 1
-        self.output_tokens += completion.num_tokens
+        self.output_tokens += completion.num_tokens or 0
         self.prompt_tokens = _add(self.prompt_tokens, completion.prompt_tokens)
         self.cached_tokens = _add(self.cached_tokens, completion.cached_tokens)
         return Reply(completion, message or _SAYS_NOTHING)

@@ -87,6 +87,10 @@ class _Waker:
             self._waiter.set_result(None)
 
 
+class GroupEnded(RuntimeError):
+    """The group is being torn down and starts nothing more."""
+
+
 class JobGroup:
     """The one TaskGroup of a run. Leaving it waits for every job; a job that fails ends nobody
     else.
@@ -117,7 +121,13 @@ class JobGroup:
 
     def spawn(self, main: Coroutine[Any, Any, T], *, name: str) -> Job[T]:
         """Start a child whose outcome is a value; it can fail without ending anything."""
-        task = self._group.create_task(_outcome_of(main), name=name)
+        outcome = _outcome_of(main)
+        try:
+            task = self._group.create_task(outcome, name=name)
+        except RuntimeError as error:
+            outcome.close()
+            main.close()
+            raise GroupEnded(f"{name} was not started") from error
         task.add_done_callback(lambda _: main.close())  # of use when it was cancelled unstarted
         return Job(task)
 

@@ -20,6 +20,7 @@ from rolloutkit.closer import Closer
 from rolloutkit.context import Ending
 from rolloutkit.errors import ConfigError, RunFailed
 from rolloutkit.jobs import Job, JobGroup, Outcome
+from rolloutkit.lag import LoopLagMonitor
 from rolloutkit.protocols import Demand, Sink, TaskSource
 from rolloutkit.record.events import RunEnded, SampleAdmitted, SampleEnded
 from rolloutkit.sample import Life, run_sample
@@ -89,11 +90,23 @@ class Orchestrator:
         """
         services = self._services
         cpu_started = time.thread_time()
-        cancelled = await self._run_to_the_end(tasks)
+        try:
+            self._check(tasks)
+        except ConfigError:
+            await self._close_sink()
+            raise
+        async with LoopLagMonitor() as monitor:
+            cancelled = await self._run_to_the_end(tasks)
         if services.recorder is not None:
-            cpu_seconds = time.thread_time() - cpu_started
+            lag = monitor.snapshot()
             services.recorder.emit(
-                RunEnded(t=self._t(), reason=self._end_reason, scheduler_cpu_seconds=cpu_seconds)
+                RunEnded(
+                    t=self._t(),
+                    reason=self._end_reason,
+                    scheduler_cpu_seconds=time.thread_time() - cpu_started,
+                    lag_p99_seconds=lag.p99_seconds,
+                    lag_max_seconds=lag.max_seconds,
+                )
             )
         await self._close_sink()
         if cancelled is not None:
@@ -112,7 +125,7 @@ class Orchestrator:
             self._closer = Closer(jobs)
             self._reader = self._start(self._read(tasks), "read tasks")
             self._admitter = self._start(self._admit(), "admit")
-            self._start(self._send(), "send")
+            self._start(self._send(), "send").on_end(self._on_sender_end)
             deadline = asyncio.get_running_loop().call_later(
                 self._services.limits.run, self.cancel, CancelReason.DEADLINE
             )
@@ -164,6 +177,16 @@ class Orchestrator:
 
     # The source.
 
+    def _check(self, tasks: TaskSource) -> None:
+        """Refuse tasks that were given as a whole before anything starts."""
+        if isinstance(tasks, Sequence):
+            seen: set[str] = set()
+            for task in tasks:
+                self._environment_of(task)
+                if task.task_id in seen:
+                    raise ConfigError(_given_twice(SampleId(task.task_id, 0)))
+                seen.add(task.task_id)
+
     async def _read(self, tasks: TaskSource) -> None:
         """Fill the admission queue up to the lookahead; a source that waits keeps nobody else
         waiting.
@@ -175,9 +198,7 @@ class Orchestrator:
                     await self._room.wait()
                 sample_id = SampleId(task.task_id, sample_index)
                 if sample_id in self._seen:
-                    raise ConfigError(
-                        f"sample {sample_id} was given twice: task ids must be unique in a run"
-                    )
+                    raise ConfigError(_given_twice(sample_id))
                 self._admission.push(self._take(task, sample_id))
         self._source_is_read = True
         self._check_settled()
@@ -364,6 +385,11 @@ class Orchestrator:
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
 
+    def _on_sender_end(self, outcome: Outcome[None]) -> None:
+        """Cancelled from outside, as a loop that is being closed does: nothing can be sent any more."""
+        if isinstance(outcome.error, asyncio.CancelledError):
+            self._settled.set()
+
     def _break(self, error: Exception) -> None:
         """The run itself cannot go on: keep the first error and wind down."""
         if self._error is None:
@@ -372,6 +398,10 @@ class Orchestrator:
 
     def _t(self) -> float:
         return self._services.time() - self._services.started_at
+
+
+def _given_twice(sample_id: SampleId) -> str:
+    return f"sample {sample_id} was given twice: task ids must be unique in a run"
 
 
 async def _iterate(tasks: TaskSource) -> AsyncIterator[Task]:

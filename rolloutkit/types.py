@@ -252,13 +252,14 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     )
     worker: str | None = None
     queue_seconds: float | None = None  # waiting inside the engine
+    prefill_seconds: float | None = None  # of service_seconds, what the prompt took
     service_seconds: float | None = None  # prefill and decode, without the engine's queue
     num_retries: int = 0
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens sampled, as far as known."""
-        return len(self.token_ids) or self.output_tokens or 0
+    def num_tokens(self) -> int | None:
+        """Tokens sampled; None when the engine gave neither ids nor a count."""
+        return len(self.token_ids) or self.output_tokens
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -384,19 +385,30 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     timings: Timings = Timings()
 
 
-def as_message(message: AssistantMessage, turn: int) -> Message:
-    """The OpenAI-style form of what the model said in a turn."""
+def with_call_ids(message: AssistantMessage, turn: int) -> AssistantMessage:
+    """The same message, its calls named `call_{turn}_{index}` where the model did not name them."""
+    if all(call.call_id for call in message.tool_calls):
+        return message
+    calls = tuple(
+        ToolCall(call.name, call.arguments, call.call_id or f"call_{turn}_{index}")
+        for index, call in enumerate(message.tool_calls)
+    )
+    return AssistantMessage(message.content, calls, message.malformed_calls)
+
+
+def as_message(message: AssistantMessage) -> Message:
+    """The OpenAI-style form of what the model said."""
     spoken: Message = {"role": "assistant", "content": message.content}
     if message.tool_calls:
         spoken["tool_calls"] = [
             {
-                "id": call.call_id or f"call_{turn}_{index}",
+                "id": call.call_id,
                 "type": "function",
                 "function": {
                     "name": call.name,
                     "arguments": msgspec.json.encode(call.arguments).decode(),
                 },
             }
-            for index, call in enumerate(message.tool_calls)
+            for call in message.tool_calls
         ]
     return spoken

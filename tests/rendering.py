@@ -1,4 +1,4 @@
-"""Renderers for tests: SmolLM2's, and the library's on SmolLM2's vocabulary plus a family's tokens."""
+"""Renderers for tests: SmolLM2's, and the library's over SmolLM2's vocabulary."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -71,9 +71,7 @@ def said(renderer: TokenRenderer, text: str, *, stop: bool = True) -> Completion
     if stop:
         token_ids.append(renderer.stop_token_ids[0])
     reason = FinishReason.STOP if stop else FinishReason.LENGTH
-    return Completion(
-        finish_reason=reason, token_ids=token_ids, logprobs=[-1.0] * len(token_ids)
-    )
+    return Completion(finish_reason=reason, token_ids=token_ids, logprobs=[-1.0] * len(token_ids))
 
 
 def started(

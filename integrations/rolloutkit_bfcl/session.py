@@ -73,7 +73,7 @@ class BfclSession:
             return self._next_turn(self._entry)
         results = [self._toolbox.call(call) for call in calls]
         self._turns[-1].append(calls)
-        self._is_done = len(self._turns[-1]) > self._config.max_steps_per_turn
+        self._is_done = len(self._turns[-1]) >= self._config.max_steps_per_turn
         show = _tool_messages if message.tool_calls else _user_message
         return Observation(
             messages=show(calls, results), done=self._is_done, stop_reason=StopReason.STEP_LIMIT
@@ -162,6 +162,5 @@ def _user_message(calls: Sequence[ToolCall], results: Sequence[str]) -> tuple[Me
 
 
 def _render(call: ToolCall) -> str:
-    return (
-        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
-    )
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
+from rolloutkit import render
 from rolloutkit.config.engines import make_engine, tokenizer_path
 from rolloutkit.config.schema import RunConfig
 from rolloutkit.config.tasks import tasks_of
 from rolloutkit.errors import ConfigError
 from rolloutkit.hosting import hosted
 from rolloutkit.protocols import Engine, Environment
-from rolloutkit.render import TokenRenderer, Tokenizer, make_renderer
+from rolloutkit.render import TokenRenderer, Tokenizer
 from rolloutkit.types import Task
 
 _NO_RENDERER = "none"  # for environments that speak in token ids
@@ -27,25 +28,43 @@ class Parts(NamedTuple):
     renderer: TokenRenderer | None
 
 
-def make_parts(config: RunConfig) -> Parts:
-    """Make the parts of a run. Blocks. Raises ConfigError for what cannot be made."""
-    own = config.environment.make()
-    tasks = tasks_of(own, config.tasks.file, config.tasks.num_samples)
-    renderer = _renderer(config)
-    engine = make_engine(config.engine, has_tokenizer=renderer is not None)
-    return Parts(engine, _environment(config, own), tasks, renderer)
-
-
-def _environment(config: RunConfig, own: Any) -> Environment:
+def make_environment(config: RunConfig) -> Environment:
+    """The environment as its class makes it. Raises ConfigError."""
+    environment = config.environment.make()
     for name in ("name", "open"):
-        if not hasattr(own, name):
-            raise ConfigError(f"environment.target: {type(own).__name__} is no Environment: it lacks {name!r}")
-    environment = cast("Environment", own)
+        if not hasattr(environment, name):
+            kind = type(environment).__name__
+            raise ConfigError(f"environment.target: {kind} is no Environment: it lacks {name!r}")
+    return environment
+
+
+def make_tasks(config: RunConfig, environment: Environment) -> list[Task]:
+    """The tasks, each of them the environment's. Blocks. Raises ConfigError."""
+    tasks = tasks_of(environment, config.tasks.file, config.tasks.num_samples)
+    for task in tasks:
+        if task.environment not in ("", environment.name):
+            raise ConfigError(
+                f"task {task.task_id!r}: environment: expected {environment.name!r}, got {task.environment!r}"
+            )
+    return tasks
+
+
+def hosted_environment(config: RunConfig, environment: Environment) -> Environment:
+    """The environment with its blocking code where the config says; `auto` is left to `prepare`."""
     return environment if config.where == "auto" else hosted(environment, config.where)
 
 
-def _renderer(config: RunConfig) -> TokenRenderer | None:
-    """The renderer, where there is a tokenizer to render with."""
+def make_parts(config: RunConfig) -> Parts:
+    """Make the parts of a run. Blocks. Raises ConfigError for what cannot be made."""
+    environment = make_environment(config)
+    tasks = make_tasks(config, environment)
+    renderer = make_renderer(config)
+    engine = make_engine(config.engine, has_tokenizer=renderer is not None)
+    return Parts(engine, hosted_environment(config, environment), tasks, renderer)
+
+
+def make_renderer(config: RunConfig) -> TokenRenderer | None:
+    """The renderer, where there is a tokenizer to render with. Blocks. Raises ConfigError."""
     options = config.renderer
     if options.name == _NO_RENDERER:
         return None
@@ -55,7 +74,7 @@ def _renderer(config: RunConfig) -> TokenRenderer | None:
     if not path.exists():
         key = "renderer.tokenizer" if options.tokenizer is not None else "engine.model"
         raise ConfigError(f"{key}: no such file: {path}")
-    return make_renderer(
+    return render.make_renderer(
         options.name,
         Tokenizer.load(path, name=options.model),
         options.options,

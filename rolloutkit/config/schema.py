@@ -16,6 +16,7 @@ from rolloutkit.batch import Settings
 from rolloutkit.config.components import Component
 from rolloutkit.hosting import Where
 from rolloutkit.limits import Limits, RetryPolicy
+from rolloutkit.protocols import Capabilities
 from rolloutkit.types import SamplingParams
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -29,7 +30,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     time: Literal["real", "virtual"] = "real"
     max_failed: Share = 0.5  # a larger share of failed samples makes the exit code 1
     breaker_failures: Count = 10
-    constrain_calls: bool = False
+    constrain_calls: bool | Literal["auto"] = False  # auto = where the engine can
     keep_messages: bool = True
     record_responses: bool = False
 
@@ -70,8 +71,9 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     renderer: RendererOptions = RendererOptions()
     output: OutputOptions = OutputOptions()
 
-    def settings(self) -> Settings:
-        """What the orchestrator is told."""
+    def settings(self, capabilities: Capabilities) -> Settings:
+        """What the orchestrator is told, with an engine of these capabilities."""
+        constrain = self.run.constrain_calls
         return Settings(
             admission=self.admission,
             actions=self.actions,
@@ -79,7 +81,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             retry=self.retry,
             sampling=self.sampling,
             seed=self.run.seed,
-            constrain_calls=self.run.constrain_calls,
+            constrain_calls=capabilities.grammar if constrain == "auto" else constrain,
             keep_messages=self.run.keep_messages,
             record_responses=self.run.record_responses,
             breaker_failures=self.run.breaker_failures,

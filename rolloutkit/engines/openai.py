@@ -145,8 +145,8 @@ class OpenAIEngine:
         has_logprobs = not is_chat and len(answer.logprobs) > 0
         if self._config.needs_logprobs and not has_logprobs:
             raise ConfigError(
-                f"engine.base_url: {self._config.base_url} gives no log-probs of sampled tokens: use "
-                "a server that does (vLLM, llama.cpp), or do without engine.needs_logprobs"
+                f"engine.base_url: {self._config.base_url} gives no log-probs of sampled tokens: "
+                "use a server that does (vLLM, llama.cpp), or do without engine.needs_logprobs"
             )
         listed = next((model for model in models if model.id == self._model), None)
         self._capabilities = Capabilities(

@@ -66,6 +66,11 @@ class SimulatedEngine:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a server."""
+        return self._config.parallelism - self._num_free
+
     async def generate(
         self, request: GenerateRequest, on_progress: OnProgress | None = None
     ) -> Completion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import signal
@@ -52,6 +53,8 @@ def _answer(
     connection: Connection[Any, Any], method: Callable[..., object], arguments: tuple[object, ...]
 ) -> None:
     try:
+        if inspect.iscoroutinefunction(method):
+            raise TypeError(f"{method.__name__} must be a plain method with where=process")
         connection.send((method(*arguments), None))
     except BrokenPipeError:
         raise

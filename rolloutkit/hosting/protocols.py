@@ -1,20 +1,21 @@
-"""Environments written with plain functions, and how to tell them from coroutines."""
+"""Environments written with plain functions, and how to tell them from those of coroutines."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable
 from typing import Protocol
 
 from rolloutkit.types import Observation, Reply, SampleId, Score, Task
 
 
 class BlockingSession(Protocol):
-    """`EnvironmentSession` with plain methods. `close` must be idempotent."""
+    """`EnvironmentSession` with plain methods, or with some; `close` must be idempotent."""
 
-    def reset(self) -> Observation: ...
-    def step(self, reply: Reply) -> Observation: ...
-    def score(self) -> Score | None: ...
-    def close(self) -> None: ...
+    def reset(self) -> Observation | Awaitable[Observation]: ...
+    def step(self, reply: Reply) -> Observation | Awaitable[Observation]: ...
+    def score(self) -> Score | Awaitable[Score | None] | None: ...
+    def close(self) -> Awaitable[None] | None: ...
 
 
 class BlockingEnvironment(Protocol):

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 from rolloutkit.errors import EnvironmentFailed
 from rolloutkit.hosting.protocols import BlockingSession
 from rolloutkit.jobs import blocking
-from rolloutkit.protocols import EnvironmentSession
 from rolloutkit.types import Observation, Reply, SampleId, Score
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ class ThreadSession:
 
     def __init__(
         self,
-        session: BlockingSession | EnvironmentSession,
+        session: BlockingSession,
         sample_id: SampleId,
         run: Run = blocking,
     ) -> None:

@@ -74,6 +74,7 @@ class ModelCall(_Event, frozen=True, kw_only=True, tag="model_call"):
     seconds: float = 0.0  # as seen from here, the engine's own queue included
     queue_seconds: float | None = None  # inside the engine
     service_seconds: float | None = None  # prefill and decode
+    prefill_seconds: float | None = None  # of that, the prompt
     context_tokens: int = 0  # prompt length
     new_tokens: int = 0  # of those, not part of the previous prompt and completion
     cached_tokens: int | None = None

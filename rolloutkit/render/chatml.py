@@ -139,8 +139,7 @@ class ChatMLRenderer:
             {self._end},  # a turn that the model ended with <|endoftext|> is closed in addition
             synthesize_close=self._end,
         )
-        if previous is None:
-            return None
+        assert previous is not None  # without a close there is the synthesised one
         rendered = _described(new_messages)
         _append(rendered, previous, -1)
         _append(rendered, self._newline, -1)

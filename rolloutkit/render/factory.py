@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rolloutkit.errors import ConfigError
+from rolloutkit.render.calls import MAX_STRING_LENGTH
 from rolloutkit.render.token_renderer import TokenRenderer
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def make_renderer(
     tokenizer: Tokenizer,
     options: Mapping[str, object] | None = None,
     *,
-    max_string_length: int | None = 256,
+    max_string_length: int | None = MAX_STRING_LENGTH,
 ) -> TokenRenderer:
     """Make the renderer that `name` says.
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from rolloutkit.errors import RenderError, boundary
-from rolloutkit.render.calls import call_schema, decode_json, parse_constrained
+from rolloutkit.render.calls import (
+    MAX_STRING_LENGTH,
+    call_schema,
+    decode_json,
+    parse_constrained,
+)
 from rolloutkit.types import AssistantMessage, Chain, Message, ToolCall, ToolSpec
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ class TokenRenderer:
         renderer: renderers.Renderer,
         tokenizer: Tokenizer,
         *,
-        max_string_length: int | None = 256,
+        max_string_length: int | None = MAX_STRING_LENGTH,
     ) -> None:
         self._renderer = renderer
         self._max_string_length = max_string_length

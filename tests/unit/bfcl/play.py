@@ -1,7 +1,5 @@
 """Plays BFCL sessions with replies that a test writes."""
 
-from collections.abc import Sequence
-
 from rolloutkit.types import (
     AssistantMessage,
     Completion,
@@ -41,9 +39,7 @@ def ground_truth(entry: Entry) -> Turns:
     return [[calls] if calls else [] for calls in turns]
 
 
-async def play(
-    session: BfclSession, turns: Sequence[Sequence[tuple[ToolCall, ...]]]
-) -> Observation:
+async def play(session: BfclSession, turns: Turns) -> Observation:
     """Reset, then play every user turn and end it with words."""
     observation = await session.reset()
     for turn in turns:

@@ -13,15 +13,11 @@ LITERALS = st.recursive(
 
 
 def test_a_list_of_calls_is_parsed() -> None:
-    text = (
-        "[cd(folder='document'), grep('notes', pattern='x', n=-1, tags=['a', {'b': (1.5, None)}])]"
-    )
+    text = "[cd(folder='document'), grep('notes', pattern='x', n=-1, tags=[{'b': (1.5, None)}])]"
 
     assert parse_calls(text) == (
         WrittenCall("cd", (), {"folder": "document"}),
-        WrittenCall(
-            "grep", ("notes",), {"pattern": "x", "n": -1, "tags": ["a", {"b": (1.5, None)}]}
-        ),
+        WrittenCall("grep", ("notes",), {"pattern": "x", "n": -1, "tags": [{"b": (1.5, None)}]}),
     )
 
 

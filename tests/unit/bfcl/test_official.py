@@ -114,6 +114,5 @@ def _official(entry: Entry, turns: Turns, name: str) -> dict[str, Any]:
 
 
 def _text(call: ToolCall) -> str:
-    return (
-        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
-    )
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"

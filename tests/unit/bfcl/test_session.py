@@ -160,8 +160,8 @@ async def test_the_episode_ends_after_the_last_user_turn() -> None:
         await session.step(calling(LS))
 
 
-async def test_one_step_beyond_the_limit_ends_the_episode() -> None:
-    session = open_session(FILE_SYSTEM_TASK, max_steps_per_turn=2)
+async def test_the_last_step_of_a_turn_ends_the_episode() -> None:
+    session = open_session(FILE_SYSTEM_TASK, max_steps_per_turn=3)
     await session.reset()
 
     observations = [await session.step(calling(LS)) for _ in range(3)]
@@ -175,22 +175,20 @@ async def test_one_step_beyond_the_limit_ends_the_episode() -> None:
 
 
 async def test_steps_are_counted_per_user_turn() -> None:
-    session = open_session(FILE_SYSTEM_TASK, max_steps_per_turn=2)
+    session = open_session(FILE_SYSTEM_TASK, max_steps_per_turn=3)
 
     observation = await play(session, [[(LS,), (LS,)]] * 4)
 
     assert observation.stop_reason is StopReason.DONE
 
 
-@pytest.mark.parametrize(
-    ("documents", "document"), [("full", '{"name": "sort"'), ("compact", "sort(")]
-)
-async def test_a_late_tool_is_withheld_until_its_turn(documents: str, document: str) -> None:
+@pytest.mark.parametrize(("how", "document"), [("full", '{"name": "sort"'), ("compact", "sort(")])
+async def test_a_late_tool_is_withheld_until_its_turn(how: str, document: str) -> None:
     entry = find_entry(LATE_TOOL_TASK)
     assert entry is not None
     ((turn, (name,)),) = entry.missed_function.items()
     assert name == "sort"
-    session = open_session(LATE_TOOL_TASK, tool_documents=documents)
+    session = open_session(LATE_TOOL_TASK, tool_documents=how)
     observation = await session.reset()
     assert observation.tools is not None
     assert name not in {tool["name"] for tool in observation.tools}

@@ -1,10 +1,7 @@
 import asyncio
 import os
-import signal
-import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,7 @@ from rolloutkit.types import (
     Score,
     Task,
 )
-from tests.unit.hosting.blocking_sessions import BlockingEnvironment, Marks
+from tests.unit.hosting.blocking_sessions import BlockingEnvironment, CoroutineEnvironment, Marks
 
 pytestmark = pytest.mark.real_time
 
@@ -102,6 +99,15 @@ async def test_a_process_that_dies_fails_the_call(tmp_path: Path) -> None:
     await session.close()
 
 
+async def test_coroutines_are_refused_by_name(tmp_path: Path) -> None:
+    environment = hosted(CoroutineEnvironment(), where="process")
+    session = environment.open(Task(task_id="t"), SAMPLE, 0)
+
+    with pytest.raises(RemoteError, match="reset must be a plain method with where=process"):
+        await session.reset()
+    await session.close()
+
+
 async def test_an_abandoned_call_is_interrupted_and_the_session_closed(tmp_path: Path) -> None:
     session = _open(tmp_path / "marks", step=60)
     await session.reset()
@@ -174,15 +180,17 @@ if __name__ == "__main__":
 async def test_no_process_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     script, marks = tmp_path / "parent.py", tmp_path / "marks"
     script.write_text(PARENT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [sys.executable, script, marks], env=environment, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        try:
-            assert parent.stdout.readline() == "ready\n"
-        finally:
-            with suppress(ProcessLookupError):
-                parent.send_signal(signal.SIGKILL)
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        script,
+        marks,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    assert await parent.stdout.readline() == b"ready\n"
+
+    parent.kill()
+    await parent.wait()
 
     await _until_gone(_pids(marks))

@@ -41,7 +41,7 @@ async def test_a_blocking_call_leaves_the_loop_free(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
             num_ticks += 1
 
-    assert num_ticks > 5
+    assert num_ticks > 2
 
 
 async def test_a_session_with_an_abandoned_call_can_only_be_closed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import random
 import socket
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ TOOLS: list[ToolSpec] = [
             "properties": {
                 "a": {"type": "float"},
                 "b": {"type": "float", "default": 0},
+                "digits": {"type": "integer"},
                 "how": {"type": "string", "enum": ["exact", "rounded"]},
                 "notes": {"type": "array", "items": {"type": "any"}},
             },
@@ -39,7 +40,7 @@ TOOLS: list[ToolSpec] = [
 
 
 @pytest.fixture(scope="module")
-def post() -> Iterator[Post]:
+def post() -> Post:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -58,7 +59,7 @@ def post() -> Iterator[Post]:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.loads(response.read())
 
-    yield send
+    return send
 
 
 def texts() -> list[str]:

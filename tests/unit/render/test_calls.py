@@ -63,7 +63,7 @@ def test_tool_without_parameters_takes_none():
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        ({"type": "tuple", "items": {"type": "Integer"}}, ("array", {"type": "integer"})),
+        ({"type": "tuple", "items": {"type": "Float"}}, ("array", {"type": "number"})),
         ({"type": "list"}, ("array", {})),
         ({"type": "array", "items": [{"type": "string"}]}, ("array", {})),
     ],
@@ -83,7 +83,8 @@ def test_sequences_become_arrays(declared: object, expected: tuple[str, object])
         ("nonsense", {}),
         ({"type": "string", "enum": ["a", "b"]}, {"enum": ["a", "b"]}),
         ({"const": None}, {"const": None}),
-        ({"oneOf": [{"type": "int"}, {"type": "null"}]}, ["integer", "null"]),
+        ({"type": "int"}, {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1}),
+        ({"oneOf": [{"type": "double"}, {"type": "null"}]}, ["number", "null"]),
         ({"anyOf": [{"type": "bool"}]}, ["boolean"]),
         ({"type": ["string", "null"]}, ["string", "null"]),
         ({"type": "string", "pattern": "^a*$", "format": "uri"}, {"type": "string"}),

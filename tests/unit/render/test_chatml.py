@@ -89,6 +89,19 @@ def test_past_calls_are_written_as_the_model_writes_them():
     )
 
 
+def test_arguments_may_be_an_object():
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "a", "arguments": {"x": 1}}}],
+    }
+    messages = cast("list[renderers.Message]", [USER, call])
+
+    token_ids = ChatMLRenderer(smollm2_tokenizer()).render_ids(messages)
+
+    assert '{"name": "a", "arguments": {"x": 1}}' in smollm2_tokenizer().decode(token_ids)
+
+
 def test_attribution_names_each_tokens_message_and_what_would_be_sampled():
     messages = cast("list[renderers.Message]", [SYSTEM, USER, ANSWER])
 

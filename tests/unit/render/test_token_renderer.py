@@ -204,6 +204,12 @@ def test_tagged_calls_are_read(make):
     )
 
 
+def test_arguments_that_are_json_text_are_decoded():
+    text = '<tool_call>{"name": "a", "arguments": "{\\"x\\": 1}"}</tool_call>'
+
+    assert parse(family("qwen3"), text).tool_calls == (ToolCall("a", {"x": 1}),)
+
+
 def test_list_of_calls_in_one_block_is_read():
     text = (
         '<tool_call>[\n{"name": "a", "arguments": {"x": [1, null]}},\n{"name": "b"}\n]</tool_call>'

@@ -40,16 +40,8 @@ def _open(script: Script, sample_index: int = 0) -> ScriptedSession:
 
 
 async def test_a_script_is_followed_to_the_letter() -> None:
-    session = _open(
-        Script(
-            prompt=show(5),
-            turns=TURNS,
-            set_up=Act(1.0),
-            scoring=Act(4.0),
-            closing=Act(5.0),
-            score=0.5,
-        )
-    )
+    acts = {"set_up": Act(1.0), "scoring": Act(4.0), "closing": Act(5.0)}
+    session = _open(Script(prompt=show(5), turns=TURNS, score=0.5, **acts))
 
     prompt = await session.reset()
     observations = [await session.step(REPLY), await session.step(REPLY)]
@@ -84,11 +76,14 @@ async def test_each_call_can_crash(stage: str) -> None:
         )
     )
 
-    with pytest.raises(RuntimeError, match="the script says crash"):
+    async def live() -> None:
         await session.reset()
         await session.step(REPLY)
         await session.score()
         await session.close()
+
+    with pytest.raises(RuntimeError, match="the script says crash"):
+        await live()
 
 
 async def test_a_hang_ends_by_cancellation_only() -> None:

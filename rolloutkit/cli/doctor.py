@@ -1,0 +1,58 @@
+"""`rolloutkit doctor`: would this configuration run here?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rolloutkit import clock
+from rolloutkit.cli.arguments import add_config_arguments, load_config
+from rolloutkit.cli.exit_codes import ExitCode
+from rolloutkit.config import Parts, RunConfig
+from rolloutkit.doctor import Check, Verdict, examine, examine_engine, opened_engine
+from rolloutkit.errors import ConfigError
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON and nothing else")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run every check and show what was found. Raises ConfigError for a config that cannot be read."""
+    config = load_config(arguments)
+    checks, parts = examine(config, Path(config.output.dir or "runs"))
+    if parts is not None:
+        checks = checks + clock.run(_engine_checks(config, parts), time=config.run.time)
+    if arguments.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks)).decode() + "\n")
+    else:
+        _show(checks)
+    is_fine = all(check.verdict is not Verdict.FAIL for check in checks)
+    return ExitCode.OK if is_fine else ExitCode.BAD_INPUT
+
+
+async def _engine_checks(config: RunConfig, parts: Parts) -> list[Check]:
+    try:
+        async with opened_engine(parts.engine, config.limits.admin) as engine:
+            return examine_engine(engine, config, parts)
+    except ConfigError as error:
+        return [Check("engine", Verdict.FAIL, str(error))]
+
+
+def _show(checks: list[Check]) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        table.add_row(Text(check.verdict, style=_STYLES[check.verdict]), check.name, Text(check.message))
+    Console(highlight=False).print(table)
