@@ -92,12 +92,13 @@ def prepared_model(source: ModelFile, quantization: Quantization, cache_dir: Pat
         fresh.mkdir()
         _write(source.path, fresh / "model.gguf", quantization)
         (fresh / "sha256").write_text(_sha256_of(fresh / "model.gguf"))
-        cached = _cached(folder)  # another process may have been faster
-        if cached is None:
-            if folder.exists():
-                folder.rename(stale)
+        try:
             fresh.rename(folder)
-            cached = _cached(folder)
+        except OSError:  # another process was faster, or a damaged copy is in the way
+            if _cached(folder) is None:
+                folder.rename(stale)
+                fresh.rename(folder)
+        cached = _cached(folder)
     if cached is None:
         raise ConfigError(f"engine.cache_dir: {folder} does not keep what is written to it")
     return cached

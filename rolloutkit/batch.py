@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ from rolloutkit.protocols import (
 from rolloutkit.record.events import RunStarted
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
-from rolloutkit.sinks import CollectSink, StreamSink
+from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
 from rolloutkit.types import SampleId, SamplingParams, Task, Trajectory
 
 T = TypeVar("T")
@@ -48,7 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retry: RetryPolicy = RetryPolicy()
     sampling: SamplingParams = SamplingParams()
     seed: int = 0
-    constrain_calls: bool = False  # sample tool calls under a JSON schema; such chains cannot train
+    # Sample tool calls under a JSON schema, "auto" where the engine can; such chains cannot train.
+    constrain_calls: bool | Literal["auto"] = False
     keep_messages: bool = True  # beside the tokens
     record_responses: bool = False  # what environments answered, in the trace
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
@@ -74,7 +75,10 @@ def prepare(
     capabilities = engine.capabilities
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
-    if settings.constrain_calls and not capabilities.grammar:
+    constrain_calls = settings.constrain_calls
+    if constrain_calls == "auto":
+        constrain_calls = capabilities.grammar
+    elif constrain_calls and not capabilities.grammar:
         raise ConfigError(
             "constrain_calls needs an engine that honours JSON schemas; this one does not"
         )
@@ -93,7 +97,7 @@ def prepare(
         time=loop.time,
         started_at=loop.time(),
         seed=settings.seed,
-        constrain_calls=settings.constrain_calls,
+        constrain_calls=constrain_calls,
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
@@ -152,20 +156,22 @@ def run(
     renderer: Renderer | None = None,
     settings: Settings | None = None,
     recorder: Recorder | None = None,
+    sink: Sink | None = None,
     time: clock.TimeMode = "real",
 ) -> list[Trajectory]:
     """Run a batch and return its trajectories in the order of the tasks, one per sample.
 
-    Works inside a notebook too: where a loop runs already, the batch runs in a thread with a loop
-    of its own. An engine that is an async context manager is entered for the run.
+    Each goes to `sink` too, as it ends. Works inside a notebook: where a loop runs already, the batch
+    runs in a thread with a loop of its own. An engine that is an async context manager is entered
+    for the run.
     """
     tasks = list(tasks)
 
     async def main() -> list[Trajectory]:
-        sink = CollectSink()
+        collected = CollectSink()
         async with _opened(engine):
             orchestrator = prepare(
-                sink,
+                collected if sink is None else TeeSink(sink, collected),
                 engine=engine,
                 environment=environment,
                 program=program,
@@ -175,7 +181,7 @@ def run(
                 num_samples=count_samples(tasks),
             )
             await orchestrator.run(tasks)
-        return sink.in_order(
+        return collected.in_order(
             SampleId(task.task_id, index) for task in tasks for index in range(task.num_samples)
         )
 

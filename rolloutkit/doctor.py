@@ -75,7 +75,9 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     found = _Findings()
     found.add("python", _python())
     found.add("disk", _disk(output_dir))
-    environment = found.attempt("environment", lambda: make_environment(config), lambda made: made.name)
+    environment = found.attempt(
+        "environment", lambda: make_environment(config), lambda made: made.name
+    )
     tasks = None
     if environment is not None:
         tasks = found.attempt(
@@ -87,7 +89,9 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     found.add("open files", _open_files(num_alive))
     renderer = found.attempt("renderer", lambda: _renderer(config), _describe_renderer)
     has_tokenizer = renderer is not None and renderer.made is not None
-    engine = found.attempt("engine", lambda: make_engine(config.engine, has_tokenizer=has_tokenizer), None)
+    engine = found.attempt(
+        "engine", lambda: make_engine(config.engine, has_tokenizer=has_tokenizer), None
+    )
     if environment is None or tasks is None or renderer is None or engine is None:
         return Examination(found.checks, None)
     hosted = hosted_environment(config, environment)
@@ -125,9 +129,13 @@ def examine_engine(engine: Engine, config: RunConfig, parts: Parts) -> list[Chec
             "run.constrain_calls: this engine cannot constrain to a JSON schema, got true: set it to auto or false",
         )
     if able.token_ids and parts.renderer is None:
-        found.warn("renderer", "none: the environment must show token ids, or set renderer.tokenizer")
+        found.warn(
+            "renderer", "none: the environment must show token ids, or set renderer.tokenizer"
+        )
     if config.sampling.logprobs and not able.logprobs:
-        found.warn("log-probs", "the engine gives none: trajectories are for evaluation, not for training")
+        found.warn(
+            "log-probs", "the engine gives none: trajectories are for evaluation, not for training"
+        )
     return found.checks
 
 
@@ -180,7 +188,9 @@ def _describe_renderer(renderer: _Made) -> str:
 def _python() -> Check:
     version = f"Python {platform.python_version()} on {platform.system()}"
     if find_spec("uvloop") is None:
-        return Check("", Verdict.WARN, f"{version} without uvloop: 1,000 and more samples run slower")
+        return Check(
+            "", Verdict.WARN, f"{version} without uvloop: 1,000 and more samples run slower"
+        )
     return Check("", Verdict.OK, version)
 
 

@@ -276,8 +276,9 @@ class Orchestrator:
             self._break(outcome.error)
         ending = life.ending
         if ending is None:
-            reason = CancelReason.RUN_BROKE if self._error is not None else self._cancel_reason
-            ending = Ending(Status.CANCELLED, StopReason.CANCELLED, cancel_reason=reason)
+            ending = Ending(
+                Status.CANCELLED, StopReason.CANCELLED, cancel_reason=self._cancel_reason
+            )
         permit.release()
         self._services.engine.finish(sample_id)
         if life.context is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 from rolloutkit.errors import ConfigError
 from rolloutkit.record.events import Observer
@@ -22,7 +23,9 @@ _NAMES = (CONFIG_NAME, TRAJECTORIES_NAME, TRACE_NAME, SUMMARY_NAME, TIMELINE_NAM
 
 
 class RunDirectory:
-    """Give `sink` and `recorder` to a run, and call `finish` when it has ended, however it did."""
+    """Give it to a run, and leave its `with` block (or call `finish`) when the run has ended, however
+    it did.
+    """
 
     def __init__(
         self, path: Path, *, config: str | None = None, observers: Iterable[Observer] = ()
@@ -45,10 +48,21 @@ class RunDirectory:
         self._statistics = RunStatistics()
         self.recorder = Recorder((self._trace, self._statistics, *observers))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    @property
+    def summary(self) -> Summary:
+        """The figures so far."""
+        return self._statistics.summary(trace_complete=self.recorder.is_complete)
+
     def finish(self) -> Summary:
         """Close the trace and write what is computed from it. Blocks. Raises RunFailed."""
         self._trace.close()
-        summary = self._statistics.summary(trace_complete=self.recorder.is_complete)
+        summary = self.summary
         write_outputs(self.path, summary)
         return summary
 
@@ -59,4 +73,6 @@ def refuse_used(path: Path) -> None:
         raise ConfigError(f"output.dir: not a directory: {path}")
     for name in _NAMES:
         if (path / name).exists():
-            raise ConfigError(f"output.dir: {path} holds another run ({name}): choose a new directory")
+            raise ConfigError(
+                f"output.dir: {path} holds another run ({name}): choose a new directory"
+            )

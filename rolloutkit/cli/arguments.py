@@ -13,7 +13,10 @@ DEFAULT_CONFIG = "quickstart"
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """`--config`, `--config-dir` and the overrides."""
     parser.add_argument(
-        "--config", default=DEFAULT_CONFIG, metavar="NAME", help="a shipped config's name, or a YAML file"
+        "--config",
+        default=DEFAULT_CONFIG,
+        metavar="NAME",
+        help="a shipped config's name, or a YAML file",
     )
     parser.add_argument(
         "--config-dir", type=Path, metavar="DIR", help="a directory of your own configs and groups"

@@ -23,7 +23,9 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the checks as JSON and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help="print the checks as JSON and nothing else"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -54,5 +56,7 @@ def _show(checks: list[Check]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        table.add_row(Text(check.verdict, style=_STYLES[check.verdict]), check.name, Text(check.message))
+        table.add_row(
+            Text(check.verdict, style=_STYLES[check.verdict]), check.name, Text(check.message)
+        )
     Console(highlight=False).print(table)

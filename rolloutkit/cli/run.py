@@ -7,13 +7,12 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
-
 from rolloutkit import clock
 from rolloutkit.batch import count_samples, prepare
 from rolloutkit.cli.arguments import add_config_arguments, load_config
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.interrupts import Interrupts
+from rolloutkit.cli.summary import print_json, print_text
 from rolloutkit.config import Parts, RunConfig
 from rolloutkit.doctor import examine, examine_engine, opened_engine, require
 from rolloutkit.errors import RunFailed
@@ -21,13 +20,13 @@ from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.protocols import Engine
 from rolloutkit.report import Summary
-from rolloutkit.report.outputs import encode_summary
-from rolloutkit.report.text import render_summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help="print the summary as JSON and nothing else"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -83,7 +82,7 @@ class _Run:
             engine=engine,
             environment=parts.environment,
             renderer=parts.renderer,
-            settings=config.settings(engine.capabilities),
+            settings=config.settings(),
             recorder=self.directory.recorder,
             num_samples=num_samples,
         )
@@ -100,11 +99,10 @@ class _Run:
 
 def _show(summary: Summary, config: RunConfig, output_dir: Path, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(encode_summary(summary).decode())
+        print_json(summary)
         return
-    console = Console(highlight=False)
-    console.print(render_summary(summary, note=_note(config)))
-    console.print(f"\nwritten to {output_dir}; show it again: rolloutkit report {output_dir}", soft_wrap=True)
+    print_text(summary, note=_note(config))
+    sys.stdout.write(f"\nwritten to {output_dir}; show it again: rolloutkit report {output_dir}\n")
 
 
 def _note(config: RunConfig) -> str:

@@ -27,7 +27,9 @@ class Component(NamedTuple):
             return self.made_by() if self.config is None else self.made_by(self.config)
         except ConfigError:
             raise
-        except Exception as error:  # user code may raise anything; here it refuses its configuration
+        except (
+            Exception
+        ) as error:  # user code may raise anything; here it refuses its configuration
             name = self.made_by.__name__
             raise ConfigError(f"{self.path}: {name} cannot be made: {_brief(error)}") from error
 
@@ -43,7 +45,9 @@ def component(path: str, section: Mapping[str, Any]) -> Component:
     if not (isinstance(declared, type) and issubclass(declared, msgspec.Struct)):
         if fields:
             names = ", ".join(fields)
-            raise ConfigError(f"{path}: {target} declares no `Config`, so it takes no fields, got {names}")
+            raise ConfigError(
+                f"{path}: {target} declares no `Config`, so it takes no fields, got {names}"
+            )
         return Component(path, made_by, None)
     return Component(path, made_by, convert(fields, declared, path))
 
@@ -55,8 +59,14 @@ def _import(path: str, target: str) -> type[Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # importing user code may raise anything
-        remedy = "is it installed, or in the current directory?" if isinstance(error, ImportError) else "mend it"
-        raise ConfigError(f"{path}: {target!r} cannot be imported: {_brief(error)}: {remedy}") from error
+        remedy = (
+            "is it installed, or in the current directory?"
+            if isinstance(error, ImportError)
+            else "mend it"
+        )
+        raise ConfigError(
+            f"{path}: {target!r} cannot be imported: {_brief(error)}: {remedy}"
+        ) from error
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value)]

@@ -14,7 +14,12 @@ from typing import Any, NamedTuple, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
@@ -41,7 +46,9 @@ def shipped_configs() -> Path:
     """The directory of our own configs: the checkout's where we run from one, else the wheel's."""
     checkout = _PACKAGE.parent
     if (checkout / "pyproject.toml").is_file() and (checkout / "configs").is_dir():
-        return checkout / "configs"  # an editable install has a copy too, as old as the installation
+        return (
+            checkout / "configs"
+        )  # an editable install has a copy too, as old as the installation
     return _PACKAGE / "configs"
 
 
@@ -77,14 +84,23 @@ def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = 
 def plain(config: DictConfig) -> Composed:
     """The values behind a DictConfig. Raises ConfigError for an interpolation that leads nowhere."""
     try:
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        resolved = OmegaConf.to_container(config, resolve=True)
         written = OmegaConf.to_container(config, resolve=False)
     except OmegaConfBaseException as error:
         key = error.full_key or "the config"
         raise ConfigError(f"{key}: {_one_line(error)}") from None
     assert isinstance(resolved, dict)
-    values = cast("dict[str, Any]", resolved)
+    values = _without_missing(cast("dict[str, Any]", resolved))
     return Composed(values, OmegaConf.to_yaml(OmegaConf.create(_without_secrets(values, written))))
+
+
+def _without_missing(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a file marks as to be given (`???`): the types know whether it must be."""
+    return {
+        key: _without_missing(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value != "???"
+    }
 
 
 def _without_secrets(resolved: Any, written: Any) -> Any:
@@ -103,7 +119,9 @@ def _without_secrets(resolved: Any, written: Any) -> Any:
 def _may_add(override: str) -> str:
     """The override in Hydra's form for "set or add" where it names a key and not a group's option."""
     key, is_assignment, _ = override.partition("=")
-    is_plain = key[:1] not in ("+", "~", "") and not set(key) & set("@/") and not key.startswith("hydra.")
+    is_plain = (
+        key[:1] not in ("+", "~", "") and not set(key) & set("@/") and not key.startswith("hydra.")
+    )
     return f"++{override}" if is_assignment and is_plain and "." in key else override
 
 
@@ -113,8 +131,13 @@ def _missing(error: MissingConfigException, name: str, folders: Sequence[Path]) 
     if not group:
         known = sorted({found for folder in folders for found in _options(folder)})
         return f"--config: no config is called {option!r}: choose from {', '.join(known)}{nearest(option, known)}"
-    known = sorted(set(error.options or ()) | {found for folder in folders for found in _options(folder / group)})
-    return f"{group}={option}: no such option: choose from {', '.join(known)}{nearest(option, known)}"
+    known = sorted(
+        set(error.options or ())
+        | {found for folder in folders for found in _options(folder / group)}
+    )
+    return (
+        f"{group}={option}: no such option: choose from {', '.join(known)}{nearest(option, known)}"
+    )
 
 
 def _options(folder: Path) -> Iterator[str]:
@@ -129,7 +152,20 @@ def _refused(message: str, shipped: Path) -> str:
         return _one_line(message)
     key = match[1]
     groups = [path.name for path in shipped.iterdir() if path.is_dir()]
-    known = sorted({*groups, "admission", "actions", "limits", "output", "renderer", "retry", "run", "sampling", "tasks"})
+    known = sorted(
+        {
+            *groups,
+            "admission",
+            "actions",
+            "limits",
+            "output",
+            "renderer",
+            "retry",
+            "run",
+            "sampling",
+            "tasks",
+        }
+    )
     return f"{key}: unknown key{nearest(key, known) or ': choose from ' + ', '.join(known)}"
 
 

@@ -80,5 +80,7 @@ def _api_key(variable: str) -> str:
         return ""
     key = os.environ.get(variable, "")
     if not key:
-        raise ConfigError(f"engine.api_key_env: the environment variable {variable!r} is not set: export it")
+        raise ConfigError(
+            f"engine.api_key_env: the environment variable {variable!r} is not set: export it"
+        )
     return key

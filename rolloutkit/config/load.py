@@ -55,5 +55,7 @@ def _validated(composed: Composed) -> RunConfig:
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
     section = values.pop(name, None)
     if not isinstance(section, dict):
-        raise ConfigError(f"{name}: not chosen: add {name}=NAME, or a section with a `target`, got {section!r}")
+        raise ConfigError(
+            f"{name}: not chosen: add {name}=NAME, or a section with a `target`, got {section!r}"
+        )
     return dict(section)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rolloutkit import render
+from rolloutkit.assets import bundled_model
 from rolloutkit.config.engines import make_engine, tokenizer_path
 from rolloutkit.config.schema import RunConfig
 from rolloutkit.config.tasks import tasks_of
@@ -68,7 +69,13 @@ def make_renderer(config: RunConfig) -> TokenRenderer | None:
     options = config.renderer
     if options.name == _NO_RENDERER:
         return None
-    path = Path(options.tokenizer) if options.tokenizer is not None else tokenizer_path(config.engine)
+    match options.tokenizer:
+        case None:
+            path = tokenizer_path(config.engine)
+        case "bundled":
+            path = bundled_model().path
+        case name:
+            path = Path(name)
     if path is None:
         return None
     if not path.exists():

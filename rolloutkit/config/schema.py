@@ -16,7 +16,6 @@ from rolloutkit.batch import Settings
 from rolloutkit.config.components import Component
 from rolloutkit.hosting import Where
 from rolloutkit.limits import Limits, RetryPolicy
-from rolloutkit.protocols import Capabilities
 from rolloutkit.types import SamplingParams
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -30,7 +29,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     time: Literal["real", "virtual"] = "real"
     max_failed: Share = 0.5  # a larger share of failed samples makes the exit code 1
     breaker_failures: Count = 10
-    constrain_calls: bool | Literal["auto"] = False  # auto = where the engine can
+    constrain_calls: bool | Literal["auto"] = False
     keep_messages: bool = True
     record_responses: bool = False
 
@@ -46,7 +45,7 @@ class RendererOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How messages become tokens, for engines that take token ids."""
 
     name: str = "auto"
-    tokenizer: str | None = None  # path of tokenizer.json or a GGUF file; null = the engine's own model
+    tokenizer: str | None = None  # path; bundled = SmolLM2's; null = the engine's own model
     model: str | None = None  # the model's public name, by which `auto` finds the renderer
     max_string_length: Count | None = 256  # characters of each string of a constrained call
     options: dict[str, Any] = {}  # the renderer's own
@@ -71,9 +70,8 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     renderer: RendererOptions = RendererOptions()
     output: OutputOptions = OutputOptions()
 
-    def settings(self, capabilities: Capabilities) -> Settings:
-        """What the orchestrator is told, with an engine of these capabilities."""
-        constrain = self.run.constrain_calls
+    def settings(self) -> Settings:
+        """What the orchestrator is told."""
         return Settings(
             admission=self.admission,
             actions=self.actions,
@@ -81,7 +79,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             retry=self.retry,
             sampling=self.sampling,
             seed=self.run.seed,
-            constrain_calls=capabilities.grammar if constrain == "auto" else constrain,
+            constrain_calls=self.run.constrain_calls,
             keep_messages=self.run.keep_messages,
             record_responses=self.run.record_responses,
             breaker_failures=self.run.breaker_failures,

@@ -91,5 +91,7 @@ def _refuse_doubles(tasks: Sequence[Task]) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.task_id in seen:
-            raise ConfigError(f"environment: two tasks have the id {task.task_id!r}: ids must be unique")
+            raise ConfigError(
+                f"environment: two tasks have the id {task.task_id!r}: ids must be unique"
+            )
         seen.add(task.task_id)

@@ -75,13 +75,19 @@ def _type_at(kind: inspect.Type, path: list[str]) -> inspect.Type | None:
         return _type_at(kind.type, path)
     if isinstance(kind, inspect.UnionType):
         found = (_type_at(member, path) for member in kind.types)
-        return next((one for one in found if one is not None and not isinstance(one, inspect.NoneType)), None)
+        return next(
+            (one for one in found if one is not None and not isinstance(one, inspect.NoneType)),
+            None,
+        )
     if not path:
         return kind
     step, *rest = path
     match kind:
         case inspect.StructType():
-            return next((_type_at(field.type, rest) for field in kind.fields if field.encode_name == step), None)
+            return next(
+                (_type_at(field.type, rest) for field in kind.fields if field.encode_name == step),
+                None,
+            )
         case inspect.DictType():
             return _type_at(kind.value_type, rest)
         case inspect.ListType() | inspect.VarTupleType():
@@ -92,7 +98,11 @@ def _type_at(kind: inspect.Type, path: list[str]) -> inspect.Type | None:
 
 def _fields_at(kind: inspect.Type, path: list[str]) -> list[str]:
     found = _type_at(kind, path)
-    return [field.encode_name for field in found.fields] if isinstance(found, inspect.StructType) else []
+    return (
+        [field.encode_name for field in found.fields]
+        if isinstance(found, inspect.StructType)
+        else []
+    )
 
 
 def _choices_at(kind: inspect.Type, path: list[str]) -> str:

@@ -16,11 +16,12 @@ _encode = msgspec.json.encode
 
 
 class _Encoded:
-    __slots__ = ("attempt", "num_tokens", "text")
+    __slots__ = ("attempt", "last_id", "num_tokens", "text")
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self.num_tokens = 0
+        self.last_id = -1
         self.text = bytearray()
 
 
@@ -40,13 +41,17 @@ class ChainEncodings:
         if chain is None or chain.attempt != request.attempt:
             chain = chains[request.chain_index] = _Encoded(request.attempt)
         count = len(token_ids)
-        assert chain.num_tokens <= count, "a chain lost tokens"
-        if chain.num_tokens < count:
-            fresh = _encode(token_ids[chain.num_tokens :].tolist())
-            if chain.num_tokens:
+        known = chain.num_tokens
+        assert known <= count, f"{request.request_id}: the chain lost tokens"
+        assert not known or token_ids[known - 1] == chain.last_id, (
+            f"{request.request_id}: the chain changed"
+        )
+        if known < count:
+            fresh = _encode(token_ids[known:].tolist())
+            if known:
                 chain.text += b","
             chain.text += fresh[1:-1]
-            chain.num_tokens = count
+            chain.num_tokens, chain.last_id = count, token_ids[-1]
         return chain.text
 
     def drop(self, sample_id: SampleId) -> None:

@@ -29,6 +29,7 @@ from rolloutkit.clock import now
 from rolloutkit.engines.encoding import ChainEncodings
 from rolloutkit.engines.http import HttpClient, RetryBudget, refusal, sse_events
 from rolloutkit.engines.slots import SlotTable
+from rolloutkit.engines.timings import Timings
 from rolloutkit.errors import ConfigError, EngineError, RequestError
 from rolloutkit.jobs import blocking
 from rolloutkit.protocols import Capabilities, OnProgress
@@ -150,11 +151,12 @@ class LlamaCppEngine:
             token_ids=stream.token_ids,
             logprobs=stream.logprobs if request.sampling.logprobs else None,
             prompt_tokens=len(request.prompt.token_ids),
-            cached_tokens=None if stream.timings is None else stream.timings.cache_n,
+            cached_tokens=stream.timings.cache_n,
             output_tokens=len(stream.token_ids),
             constrained=request.json_schema is not None,
             queue_seconds=started_at - asked_at,
-            service_seconds=None if stream.timings is None else stream.timings.seconds,
+            prefill_seconds=stream.timings.prefill_seconds,
+            service_seconds=stream.timings.service_seconds,
             num_retries=answer.num_retries,
         )
 
@@ -260,16 +262,6 @@ def _check_schema(schema: dict[str, Any] | None) -> None:
         raise RequestError("llamacpp constrains to schemas of ASCII characters only")
 
 
-class _Timings(msgspec.Struct, frozen=True):
-    cache_n: int = 0
-    prompt_ms: float = 0.0
-    predicted_ms: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return (self.prompt_ms + self.predicted_ms) / 1000
-
-
 class _Probability(msgspec.Struct, frozen=True):
     id: int
     logprob: float
@@ -280,7 +272,7 @@ class _Event(msgspec.Struct, frozen=True):
 
     completion_probabilities: list[_Probability] = []
     tokens_predicted: int = 0
-    timings: _Timings = _Timings()
+    timings: Timings = Timings()
     stop_type: str = ""
     error: dict[str, Any] | None = None
 
@@ -293,11 +285,11 @@ class _Stream(NamedTuple):
     token_ids: array[int]
     logprobs: array[float]
     finish_reason: FinishReason
-    timings: _Timings | None
+    timings: Timings
 
     def drop_foreign_end(self, stop_token_ids: tuple[int, ...]) -> None:
         """Drop an end token that is not the chat's: a grammar's end admits any, likely or not."""
-        is_ended = self.timings is not None and self.finish_reason is FinishReason.STOP
+        is_ended = self.finish_reason is FinishReason.STOP
         if is_ended and stop_token_ids and self.token_ids[-1] not in stop_token_ids:
             del self.token_ids[-1], self.logprobs[-1]
 
@@ -319,7 +311,7 @@ class _Reader:
             if event.stop_type:
                 return _finished(token_ids, logprobs, event)
             if is_stopped:  # by a token at which this model's own vocabulary does not stop
-                return _Stream(token_ids, logprobs, FinishReason.STOP, None)
+                return _Stream(token_ids, logprobs, FinishReason.STOP, Timings())
             for token in event.completion_probabilities:
                 token_ids.append(token.id)
                 logprobs.append(token.logprob)

@@ -106,8 +106,8 @@ class OpenAIEngine:
     async def generate(
         self, request: GenerateRequest, on_progress: OnProgress | None = None
     ) -> Completion:
-        """See `Engine.generate`. Streams when somebody watches the progress."""
-        path, body = self._encode(request, is_streamed=on_progress is not None)
+        """See `Engine.generate`. Always streams: else some servers overlook a closed connection."""
+        path, body = self._encode(request)
         reader = AnswerReader(on_progress)
         answer = await self._client.post(path, body, reader.read)
         return answer.value.completion(request, answer.num_retries)
@@ -116,10 +116,12 @@ class OpenAIEngine:
         """Forget the sample's encoded chains."""
         self._encodings.drop(sample_id)
 
-    def _encode(self, request: GenerateRequest, *, is_streamed: bool) -> _Encoded:
-        options: dict[str, Any] = {"model": self._model}
-        if is_streamed:
-            options |= {"stream": True, "stream_options": {"include_usage": True}}
+    def _encode(self, request: GenerateRequest) -> _Encoded:
+        options: dict[str, Any] = {
+            "model": self._model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
             options |= chat_fields(request, prompt) | self._config.extra_body
@@ -199,7 +201,7 @@ class OpenAIEngine:
             sampling=SamplingParams(max_tokens=8, temperature=0.0),
             json_schema=schema,
         )
-        path, body = self._encode(request, is_streamed=True)
+        path, body = self._encode(request)
         self._encodings.drop(_PROBE_ID)
         return (await self._client.post(path, body, AnswerReader().read, _PROBE_RETRIES)).value
 

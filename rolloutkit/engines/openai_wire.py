@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from rolloutkit.engines.http import sse_events
+from rolloutkit.engines.timings import Timings
 from rolloutkit.errors import EngineError
 from rolloutkit.protocols import OnProgress
 from rolloutkit.types import (
@@ -120,21 +121,12 @@ class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Timings(msgspec.Struct, frozen=True):
-    prompt_ms: float
-    predicted_ms: float
-
-    @property
-    def seconds(self) -> float:
-        return (self.prompt_ms + self.predicted_ms) / 1000
-
-
 class _Chunk(msgspec.Struct, frozen=True):
     """A whole answer, or one event of a stream."""
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    timings: _Timings | None = None  # llama.cpp
+    timings: Timings | None = None  # llama.cpp
     error: Any = None
 
 
@@ -200,7 +192,7 @@ class Answer:
         self.is_streamed = False
         self._calls: list[_PartialCall] = []
         self._usage = _Usage()
-        self._timings: _Timings | None = None
+        self._timings = Timings()
 
     @property
     def num_tokens(self) -> int:
@@ -255,7 +247,8 @@ class Answer:
             cached_tokens=self.cached_tokens,
             output_tokens=usage.completion_tokens if is_chat else len(self.token_ids),
             constrained=request.json_schema is not None,
-            service_seconds=None if timings is None else timings.seconds,
+            prefill_seconds=timings.prefill_seconds,
+            service_seconds=timings.service_seconds,
             num_retries=num_retries,
         )
 

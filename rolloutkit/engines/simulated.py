@@ -108,6 +108,7 @@ class SimulatedEngine:
             cached_tokens=cached,
             output_tokens=num_tokens,
             queue_seconds=started_at - asked_at,
+            prefill_seconds=prefill,
             service_seconds=prefill + decode,
         )
 

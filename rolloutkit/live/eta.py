@@ -24,7 +24,9 @@ _LONG = 0.9  # percentile of a long sample
 _MIN_FINISHED = 3  # before so many ended nothing is said
 
 
-def seconds_left(durations: Sequence[float], ages: Sequence[float], num_queued: int) -> float | None:
+def seconds_left(
+    durations: Sequence[float], ages: Sequence[float], num_queued: int
+) -> float | None:
     """The estimate, or None while too little is known. `durations` must be sorted.
 
     O((durations + ages) log durations).

@@ -76,7 +76,9 @@ def _num_queued(orchestrator: Orchestrator, progress: Progress, num_alive: int) 
 
 
 def _activities(lives: Sequence[Life]) -> dict[str, int]:
-    raw = Counter(life.context.activity if life.context is not None else "starting" for life in lives)
+    raw = Counter(
+        life.context.activity if life.context is not None else "starting" for life in lives
+    )
     counts = dict.fromkeys((GENERATING, WAITING, ACTING, PARKED), 0)
     for activity, count in raw.items():
         counts[_kind(activity)] += count

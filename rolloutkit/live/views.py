@@ -136,7 +136,9 @@ def line(snapshot: Snapshot) -> str:
     ]
     if snapshot.oldest:
         oldest = snapshot.oldest[0]
-        parts.append(f"oldest {oldest.sample_id} {oldest.activity} for {_clock(oldest.activity_seconds)}")
+        parts.append(
+            f"oldest {oldest.sample_id} {oldest.activity} for {_clock(oldest.activity_seconds)}"
+        )
     return ", ".join(parts)
 
 
@@ -183,7 +185,10 @@ def _oldest(snapshot: Snapshot) -> Table:
 
 
 def _activities(snapshot: Snapshot) -> str:
-    return ", ".join(f"{count} {name}" for name, count in snapshot.activities.items() if count) or "none"
+    return (
+        ", ".join(f"{count} {name}" for name, count in snapshot.activities.items() if count)
+        or "none"
+    )
 
 
 def _left(snapshot: Snapshot) -> str:

@@ -5,6 +5,7 @@ by being a `Subject` in a test like `test_engines_simulated.py`.
 """
 
 import asyncio
+import itertools
 import math
 from array import array
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,11 @@ Check = Callable[["Subject"], Awaitable[None]]
 STOPPED_SECONDS = 8.0  # one batch of prefill and a second of polling, on a busy machine
 
 
+_new_sample = (
+    itertools.count()
+)  # a sample's chain only grows, so that a new prompt is a new sample's
+
+
 class Subject(NamedTuple):
     """An engine under test and what the suite must know of it."""
 
@@ -38,6 +44,7 @@ class Subject(NamedTuple):
     text: Callable[[Completion], str]
     stop_token_ids: tuple[int, ...] = ()
     short_ids: tuple[int, ...] = ()  # a prompt whose greedy completion stops soon
+    short_message: str = "Hello"  # the same for a chat
 
 
 def request_for(
@@ -45,18 +52,21 @@ def request_for(
     index: int = 0,
     *,
     ids: tuple[int, ...] = (),
+    message: str = "",
+    sample_id: SampleId | None = None,
     turn: int = 0,
     schema: dict[str, Any] | None = None,
     **sampling: Any,
 ) -> GenerateRequest:
-    """A request of sample `index`; unless `ids` are given its prompt is the index's own."""
+    """A request of a new sample; unless `ids` are given its prompt is the index's own."""
     if subject.engine.capabilities.token_ids:
         ids = ids or tuple(300 + (7 * index + 13 * k) % 20_000 for k in range(12 + index))
         prompt = TokenPrompt(array("i", ids), subject.stop_token_ids)
     else:
-        prompt = ChatPrompt(({"role": "user", "content": f"Say the number {index}."},))
+        message = message or f"Say the number {index}."
+        prompt = ChatPrompt(({"role": "user", "content": message},))
     return GenerateRequest(
-        sample_id=SampleId("task", index),
+        sample_id=sample_id or SampleId("task", next(_new_sample)),
         attempt=0,
         chain_index=0,
         turn=turn,
@@ -64,6 +74,12 @@ def request_for(
         sampling=SamplingParams(**{"max_tokens": 6, "temperature": 0.0, **sampling}),
         json_schema=schema,
     )
+
+
+def num_tokens(completion: Completion) -> int:
+    """Tokens sampled; an engine under test has to know."""
+    assert completion.num_tokens is not None
+    return completion.num_tokens
 
 
 async def until_idle(subject: Subject) -> None:
@@ -79,9 +95,9 @@ async def each_sampled_token_has_an_id_and_a_logprob(subject: Subject) -> None:
 
     completion = await subject.engine.generate(request_for(subject, temperature=1.0, seed=1))
 
-    assert completion.num_tokens == completion.output_tokens
-    assert 0 < completion.num_tokens <= 6
-    assert len(completion.token_ids) == (completion.num_tokens if capabilities.token_ids else 0)
+    assert num_tokens(completion) == completion.output_tokens
+    assert 0 < num_tokens(completion) <= 6
+    assert len(completion.token_ids) == (num_tokens(completion) if capabilities.token_ids else 0)
     if capabilities.logprobs:
         assert completion.logprobs is not None
         assert len(completion.logprobs) == len(completion.token_ids)
@@ -104,7 +120,7 @@ async def a_continued_prompt_gives_the_same_greedy_tokens_and_logprobs(
     assert whole.logprobs is not None
     known = tuple(whole.token_ids[:3])
 
-    rest = await subject.engine.generate(request_for(subject, 1, ids=ids + known, max_tokens=3))
+    rest = await subject.engine.generate(request_for(subject, ids=ids + known, max_tokens=3))
 
     assert rest.logprobs is not None
     assert list(rest.token_ids) == list(whole.token_ids[3:])
@@ -115,16 +131,18 @@ async def a_completion_that_fills_max_tokens_ends_by_length(subject: Subject) ->
     completion = await subject.engine.generate(request_for(subject, max_tokens=2))
 
     assert completion.finish_reason is FinishReason.LENGTH
-    assert completion.num_tokens == 2
+    assert num_tokens(completion) == 2
 
 
 async def a_completion_that_ends_itself_ends_by_stop(subject: Subject) -> None:
-    request = request_for(subject, ids=subject.short_ids, max_tokens=64)
+    request = request_for(
+        subject, ids=subject.short_ids, message=subject.short_message, max_tokens=64
+    )
 
     completion = await subject.engine.generate(request)
 
     assert completion.finish_reason is FinishReason.STOP
-    assert completion.num_tokens < 64
+    assert num_tokens(completion) < 64
     if subject.engine.capabilities.token_ids and subject.stop_token_ids:
         assert completion.token_ids[-1] in subject.stop_token_ids
 
@@ -160,7 +178,7 @@ async def progress_grows_up_to_the_number_of_tokens(subject: Subject) -> None:
     completion = await subject.engine.generate(request_for(subject), counts.append)
 
     assert counts == sorted(counts)
-    assert 0 < counts[-1] <= completion.num_tokens
+    assert 0 < counts[-1] <= num_tokens(completion)
 
 
 async def a_limit_ends_the_wait_and_leaves_the_engine_usable(subject: Subject) -> None:
@@ -172,7 +190,7 @@ async def a_limit_ends_the_wait_and_leaves_the_engine_usable(subject: Subject) -
 
     watchdog.close()
     completion = await subject.engine.generate(request_for(subject, 1))
-    assert completion.num_tokens > 0
+    assert num_tokens(completion) > 0
     await until_idle(subject)
 
 
@@ -195,7 +213,7 @@ async def finish_may_be_called_again_and_for_strangers(subject: Subject) -> None
         subject.engine.finish(sample_id)
 
     completion = await subject.engine.generate(request)
-    assert completion.num_tokens > 0
+    assert num_tokens(completion) > 0
 
 
 async def the_second_turn_finds_the_first_in_the_cache(subject: Subject) -> None:
@@ -203,10 +221,13 @@ async def the_second_turn_finds_the_first_in_the_cache(subject: Subject) -> None
     if not (capabilities.cached_tokens and capabilities.token_ids):
         pytest.skip("claims no prefix cache that ids can show")
     ids = tuple(range(900, 940))
-    first = await subject.engine.generate(request_for(subject, 40, ids=ids))
+    sample_id = SampleId("two turns", 0)
+    first = await subject.engine.generate(request_for(subject, ids=ids, sample_id=sample_id))
     context = (*ids, *first.token_ids, 600, 601, 602)
 
-    second = await subject.engine.generate(request_for(subject, 40, ids=context, turn=1))
+    second = await subject.engine.generate(
+        request_for(subject, ids=context, sample_id=sample_id, turn=1)
+    )
 
     assert second.prompt_tokens == len(context)
     assert second.cached_tokens is not None

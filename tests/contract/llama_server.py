@@ -1,6 +1,6 @@
-"""A real OpenAI-compatible server in a process of its own: `python tests/contract/llama_server.py [PORT]`.
+"""A real OpenAI-compatible server in a process of its own, on `python llama_server.py [PORT]`.
 
-It is the server that the llamacpp engine embeds, so that one machine without a GPU can play both sides.
+It is the server that the llamacpp engine embeds: one machine without a GPU can play both sides.
 """
 
 import os

@@ -118,14 +118,15 @@ async def test_a_stop_token_of_the_request_ends_it(subject: Subject) -> None:
 
 
 async def test_more_samples_than_slots_find_their_prefixes(subject: Subject) -> None:
-    requests = [request_for(subject, index, max_tokens=1) for index in range(50, 56)]
+    length = 20
+    prompts = [tuple(range(first, first + length)) for first in range(1_000, 1_600, 100)]
+    requests = [request_for(subject, ids=ids, max_tokens=1) for ids in prompts]
     for request in requests:
         await subject.engine.generate(request)
 
     answers = [await subject.engine.generate(request) for request in requests]
 
-    cached = [answer.cached_tokens for answer in answers]
-    assert cached == [len(request.prompt.token_ids) - 1 for request in requests]
+    assert [answer.cached_tokens for answer in answers] == [length - 1] * len(prompts)
 
 
 async def test_a_schema_with_other_letters_is_refused(subject: Subject) -> None:
