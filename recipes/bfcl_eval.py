@@ -1,10 +1,10 @@
-"""Evaluates a model on BFCL multi-turn: the job of `rolloutkit run --config bfcl_eval`, as a Hydra recipe.
+"""Evaluates a model on BFCL multi-turn: what `rolloutkit run --config bfcl_eval` does, as a recipe.
 
     python recipes/bfcl_eval.py environment.limit=4
     python recipes/bfcl_eval.py engine=openai engine.base_url=http://127.0.0.1:8000/v1
-    python recipes/bfcl_eval.py -m environment.limit=1 sampling.temperature=0,0.7   # a job for each value
+    python recipes/bfcl_eval.py -m sampling.temperature=0,0.7   # a job for each value
 
-Each job writes to Hydra's output directory. Copy this file and configs/bfcl_eval.yaml to make it yours.
+Each job writes to Hydra's output directory. To make it yours, copy it and configs/bfcl_eval.yaml.
 """
 
 from pathlib import Path

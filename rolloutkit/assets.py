@@ -90,7 +90,12 @@ def prepared_model(source: ModelFile, quantization: Quantization, cache_dir: Pat
     with tempfile.TemporaryDirectory(prefix=".preparing-", dir=cache_dir) as scratch:
         fresh, stale = Path(scratch) / "fresh", Path(scratch) / "stale"
         fresh.mkdir()
-        _write(source.path, fresh / "model.gguf", quantization)
+        try:
+            _write(source.path, fresh / "model.gguf", quantization)
+        except (ValueError, KeyError, IndexError) as error:  # what gguf raises on foreign files
+            raise ConfigError(
+                f"engine.model: {source.path} is no GGUF model that can be read: {error}"
+            ) from error
         (fresh / "sha256").write_text(_sha256_of(fresh / "model.gguf"))
         try:
             fresh.rename(folder)

@@ -82,7 +82,7 @@ def prepare(
         raise ConfigError(
             "constrain_calls needs an engine that honours JSON schemas; this one does not"
         )
-    loop = asyncio.get_running_loop()
+    time = clock.timer()
     services = Services(
         engine=engine,
         capabilities=capabilities,
@@ -94,8 +94,8 @@ def prepare(
         retry=settings.retry,
         sampling=settings.sampling,
         recorder=recorder,
-        time=loop.time,
-        started_at=loop.time(),
+        time=time,
+        started_at=time(),
         seed=settings.seed,
         constrain_calls=constrain_calls,
         keep_messages=settings.keep_messages,
@@ -161,15 +161,15 @@ def run(
 ) -> list[Trajectory]:
     """Run a batch and return its trajectories in the order of the tasks, one per sample.
 
-    Each goes to `sink` too, as it ends. Works inside a notebook: where a loop runs already, the batch
-    runs in a thread with a loop of its own. An engine that is an async context manager is entered
-    for the run.
+    Each goes to `sink` too, as it ends. Works inside a notebook: where a loop runs already, the
+    batch runs in a thread with a loop of its own. An engine that is an async context manager is
+    entered for the run.
     """
     tasks = list(tasks)
 
     async def main() -> list[Trajectory]:
         collected = CollectSink()
-        async with _opened(engine):
+        async with opened(engine):
             orchestrator = prepare(
                 collected if sink is None else TeeSink(sink, collected),
                 engine=engine,
@@ -232,7 +232,8 @@ def _run_started(services: Services, settings: Settings, num_samples: int | None
 
 
 @asynccontextmanager
-async def _opened(engine: Engine) -> AsyncGenerator[None]:
+async def opened(engine: Engine) -> AsyncGenerator[None]:
+    """Enter an engine that is an async context manager; any other is open as it is."""
     if isinstance(engine, AbstractAsyncContextManager):
         async with engine:
             yield

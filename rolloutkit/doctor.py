@@ -1,8 +1,8 @@
 """Pre-flight checks: everything that can be found out before the first sample starts.
 
 `examine` looks at the configuration and this machine and makes the parts of a run on the way;
-`opened_engine` and `examine_engine` look at the engine. `rolloutkit doctor` shows what they found, and
-`rolloutkit run` refuses to start on a failure.
+`opened_engine` and `examine_engine` look at the engine. `rolloutkit doctor` shows what they found,
+and `rolloutkit run` refuses to start on a failure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import platform
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rolloutkit.batch import count_samples
+from rolloutkit.batch import count_samples, opened
 from rolloutkit.config import (
     Parts,
     RunConfig,
@@ -29,7 +29,7 @@ from rolloutkit.config import (
     make_renderer,
     make_tasks,
 )
-from rolloutkit.errors import ConfigError, EngineError
+from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.protocols import Engine
 from rolloutkit.render import TokenRenderer, check_append_only
 
@@ -99,26 +99,25 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
 
 
 @asynccontextmanager
-async def opened_engine(
-    engine: AbstractAsyncContextManager[Engine], seconds: float
-) -> AsyncGenerator[Engine]:
-    """Enter the engine within `seconds`. Raises ConfigError when it does not answer."""
+async def opened_engine(engine: Engine, seconds: float) -> AsyncGenerator[None]:
+    """Open the engine within `seconds`. Raises ConfigError when it does not answer."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(seconds):
-                opened = await stack.enter_async_context(engine)
+                with boundary(EngineError):
+                    await stack.enter_async_context(opened(engine))
         except TimeoutError:
             raise ConfigError(
                 f"engine: no answer within limits.admin of {seconds:g} s: look at the server's log"
             ) from None
         except EngineError as error:
             raise ConfigError(f"engine: {error}") from None
-        yield opened
+        yield
 
 
-def examine_engine(engine: Engine, config: RunConfig, parts: Parts) -> list[Check]:
+def examine_engine(config: RunConfig, parts: Parts) -> list[Check]:
     """What the opened engine claims, against what the run asks of it."""
-    able = engine.capabilities
+    able = parts.engine.capabilities
     found = _Findings()
     context = "unknown" if able.max_context is None else f"{able.max_context} tokens"
     form = "token ids" if able.token_ids else "text only"
@@ -126,7 +125,7 @@ def examine_engine(engine: Engine, config: RunConfig, parts: Parts) -> list[Chec
     if config.run.constrain_calls is True and not able.grammar:
         found.fail(
             "tool calls",
-            "run.constrain_calls: this engine cannot constrain to a JSON schema, got true: set it to auto or false",
+            "run.constrain_calls: this engine honours no JSON schema, got true: use auto or false",
         )
     if able.token_ids and parts.renderer is None:
         found.warn(

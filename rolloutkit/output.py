@@ -23,14 +23,12 @@ _NAMES = (CONFIG_NAME, TRAJECTORIES_NAME, TRACE_NAME, SUMMARY_NAME, TIMELINE_NAM
 
 
 class RunDirectory:
-    """Give it to a run, and leave its `with` block (or call `finish`) when the run has ended, however
-    it did.
-    """
+    """Give `sink` and `recorder` to a run; leave the `with` block when it has ended, however."""
 
     def __init__(
         self, path: Path, *, config: str | None = None, observers: Iterable[Observer] = ()
     ) -> None:
-        """Create the directory where needed and the first files, `config` as the text of `config.yaml`.
+        """Make the directory where needed, and its first files; `config` is that of `config.yaml`.
 
         Raises ConfigError when the directory holds a run or cannot be written.
         """

@@ -1,16 +1,16 @@
-"""The command `rolloutkit VERB [options] [key=value ...]`: a table of verbs, each a module of this package.
+"""The command `rolloutkit VERB [options] [key=value ...]`: a table of verbs, each a module in here.
 
-An error becomes one line on stderr and an exit code here and nowhere else. Heavy imports wait until a
-verb runs.
+An error becomes one line on stderr and an exit code here and nowhere else. Heavy imports wait until
+a verb runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rolloutkit.cli.exit_codes import ExitCode
@@ -18,7 +18,7 @@ from rolloutkit.errors import ConfigError, RolloutError
 
 
 class Verb(NamedTuple):
-    """A verb: the module under `rolloutkit.cli` has `add_arguments(parser)` and `main(arguments) -> int`."""
+    """A verb; its module has `add_arguments(parser)` and `main(arguments) -> int`."""
 
     module: str
     help: str
@@ -80,8 +80,8 @@ def _overview() -> str:
 
 
 def _find_modules_here() -> None:
-    """Let `target: my_module:MyClass` name a file in the current directory, as `python -m` would."""
-    here = os.getcwd()
+    """Let `target: my_module:MyClass` name a file in the current directory, as for `python -m`."""
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run every check and show what was found. Raises ConfigError for a config that cannot be read."""
+    """Run every check and show what was found. Raises ConfigError for a config that is wrong."""
     config = load_config(arguments)
     checks, parts = examine(config, Path(config.output.dir or "runs"))
     if parts is not None:
@@ -44,8 +44,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def _engine_checks(config: RunConfig, parts: Parts) -> list[Check]:
     try:
-        async with opened_engine(parts.engine, config.limits.admin) as engine:
-            return examine_engine(engine, config, parts)
+        async with opened_engine(parts.engine, config.limits.admin):
+            return examine_engine(config, parts)
     except ConfigError as error:
         return [Check("engine", Verdict.FAIL, str(error))]
 

@@ -1,7 +1,8 @@
 """What Ctrl-C does to a run: first drain, then cancel, then give up.
 
-The first SIGINT or SIGTERM stops admission and lets the living samples finish within the grace limit; the
-second cancels them, and their sessions are closed; from the third on the former handlers decide.
+The first SIGINT or SIGTERM stops admission and lets the living samples finish within the grace
+limit; the second cancels them, and their sessions are closed; from the third on the former handlers
+decide.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Entered around a run, on its loop. Does nothing outside the main thread, which gets no signals."""
+    """Entered around a run, on its loop. Only a process's main thread can hear of signals."""
 
     def __init__(
         self, orchestrator: Orchestrator, grace_seconds: float, say: Callable[[str], None]

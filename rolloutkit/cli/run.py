@@ -18,7 +18,6 @@ from rolloutkit.doctor import examine, examine_engine, opened_engine, require
 from rolloutkit.errors import RunFailed
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
-from rolloutkit.protocols import Engine
 from rolloutkit.report import Summary
 
 
@@ -67,19 +66,18 @@ class _Run:
         self.is_interrupted = False
 
     async def main(self) -> None:
-        seconds = self._config.limits.admin
-        async with opened_engine(self._parts.engine, seconds) as engine:
-            require(examine_engine(engine, self._config, self._parts))
-            await self._run(engine)
+        async with opened_engine(self._parts.engine, self._config.limits.admin):
+            require(examine_engine(self._config, self._parts))
+            await self._run()
 
-    async def _run(self, engine: Engine) -> None:
+    async def _run(self) -> None:
         config, parts = self._config, self._parts
         num_samples = count_samples(parts.tasks)
         progress = Progress(num_samples)
         self.directory = RunDirectory(self._output_dir, config=config.text, observers=[progress])
         orchestrator = prepare(
             self.directory.sink,
-            engine=engine,
+            engine=parts.engine,
             environment=parts.environment,
             renderer=parts.renderer,
             settings=config.settings(),
@@ -119,8 +117,8 @@ def _exit_code(run: _Run, summary: Summary, config: RunConfig) -> ExitCode:
         raise run.error
     if summary.num_failed > config.run.max_failed * summary.num_samples:
         raise RunFailed(
-            f"{summary.num_failed} of {summary.num_samples} samples failed, more than run.max_failed of "
-            f"{config.run.max_failed:g} allows: see the errors in trajectories.jsonl"
+            f"{summary.num_failed} of {summary.num_samples} samples failed, more than "
+            f"run.max_failed of {config.run.max_failed:g} allows: see trajectories.jsonl for why"
         )
     if summary.ended_early is not None:
         raise RunFailed(f"the run ended early: {summary.ended_early}")

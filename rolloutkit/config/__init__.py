@@ -2,7 +2,7 @@
 
     load ──► RunConfig (frozen) ──make_parts──► Parts ──► batch.prepare
 
-This package alone knows YAML, OmegaConf, environment variables and the shape of a config. Everything that
+This package alone knows YAML, OmegaConf, environment variables and the shape of a config. Whatever
 is wrong with a config raises ConfigError: one line with the key, the value and what would do.
 """
 

@@ -1,4 +1,4 @@
-"""Parts that a config names by class: `target: "module:Class"` and the fields of the class's `Config`."""
+"""Parts that a config names by class: a `target` and the fields of that class's `Config`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From config files and overrides to plain values, by Hydra; its errors become one line each.
 
-This module knows files, groups and interpolations and not what the values mean. An override of a dotted
-key may add it (`limits.max_turns=5` works whether or not a file mentions it): the types that the values
-are checked against know better than the files which keys exist.
+This module knows files, groups and interpolations and not what the values mean. An override of a
+dotted key may add it (`limits.max_turns=5` works whether or not a file mentions it): the types that
+the values are checked against know better than the files which keys exist.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READS_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env:")
 class Composed(NamedTuple):
     """A composed configuration: `values` are plain, `text` is what `config.yaml` says.
 
-    The text keeps what was read from environment variables as `${oc.env:...}`, since it may be secret.
+    The text keeps `${oc.env:...}` for what was read from the environment: it may be secret.
     """
 
     values: dict[str, Any]
@@ -55,7 +55,7 @@ def shipped_configs() -> Path:
 def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = None) -> Composed:
     """Compose the config `name` (or the file of that path) with `overrides`.
 
-    Files in `config_dir` come before ours of the same name. Raises ConfigError for whatever is wrong.
+    Files in `config_dir` come before ours of the same name. Raises ConfigError.
     """
     path = Path(name)
     if path.suffix in _SUFFIXES:
@@ -76,13 +76,13 @@ def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = 
         raise ConfigError(_refused(str(error), shipped)) from None
     except YAMLError as error:
         raise ConfigError(_broken_yaml(error)) from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise ConfigError(_one_line(error)) from None
     return plain(config)
 
 
 def plain(config: DictConfig) -> Composed:
-    """The values behind a DictConfig. Raises ConfigError for an interpolation that leads nowhere."""
+    """The values of a DictConfig. Raises ConfigError for an interpolation that leads nowhere."""
     try:
         resolved = OmegaConf.to_container(config, resolve=True)
         written = OmegaConf.to_container(config, resolve=False)
@@ -91,7 +91,10 @@ def plain(config: DictConfig) -> Composed:
         raise ConfigError(f"{key}: {_one_line(error)}") from None
     assert isinstance(resolved, dict)
     values = _without_missing(cast("dict[str, Any]", resolved))
-    return Composed(values, OmegaConf.to_yaml(OmegaConf.create(_without_secrets(values, written))))
+    shown = _without_secrets(values, written)
+    if isinstance(shown.get("output"), dict):
+        shown["output"]["dir"] = None  # it is where the text lies; a copied run goes elsewhere
+    return Composed(values, OmegaConf.to_yaml(OmegaConf.create(shown)))
 
 
 def _without_missing(values: dict[str, Any]) -> dict[str, Any]:
@@ -108,16 +111,16 @@ def _without_secrets(resolved: Any, written: Any) -> Any:
     if isinstance(written, str):
         return written if _READS_ENVIRONMENT.search(written) else resolved
     if isinstance(resolved, dict) and isinstance(written, dict):
-        values = cast("dict[str, Any]", resolved)
-        return {key: _without_secrets(value, written.get(key)) for key, value in values.items()}
+        values, raw = cast("dict[str, Any]", resolved), cast("dict[str, Any]", written)
+        return {key: _without_secrets(value, raw.get(key)) for key, value in values.items()}
     if isinstance(resolved, list) and isinstance(written, list):
         items = zip(cast("list[Any]", resolved), cast("list[Any]", written), strict=True)
         return [_without_secrets(item, raw) for item, raw in items]
-    return resolved
+    return cast("Any", resolved)
 
 
 def _may_add(override: str) -> str:
-    """The override in Hydra's form for "set or add" where it names a key and not a group's option."""
+    """The override as "set or add", where it names a key and not a group's option."""
     key, is_assignment, _ = override.partition("=")
     is_plain = (
         key[:1] not in ("+", "~", "") and not set(key) & set("@/") and not key.startswith("hydra.")
@@ -130,7 +133,8 @@ def _missing(error: MissingConfigException, name: str, folders: Sequence[Path]) 
     group, _, option = str(wanted).rpartition("/")
     if not group:
         known = sorted({found for folder in folders for found in _options(folder)})
-        return f"--config: no config is called {option!r}: choose from {', '.join(known)}{nearest(option, known)}"
+        choices = f"choose from {', '.join(known)}{nearest(option, known)}"
+        return f"--config: no config is called {option!r}: {choices}"
     known = sorted(
         set(error.options or ())
         | {found for folder in folders for found in _options(folder / group)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from rolloutkit.errors import ConfigError
 from rolloutkit.protocols import Engine
 
 _OURS = {"llamacpp": "LlamaCpp", "openai": "OpenAI", "simulated": "Simulated"}
+REAL_ENGINES = frozenset({"llamacpp", "openai"})  # they need sockets, which virtual time refuses
 
 
 def engine_component(section: Mapping[str, Any]) -> Component:
@@ -34,10 +34,10 @@ def engine_component(section: Mapping[str, Any]) -> Component:
     return Component("engine", getattr(module, f"{_OURS[kind]}Engine"), config)
 
 
-def make_engine(choice: Component, *, has_tokenizer: bool) -> AbstractAsyncContextManager[Engine]:
-    """The engine, to be entered. Reads the API key from the environment variable that the config names.
+def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
+    """The engine, still to be opened. Reads the API key from the environment variable of that name.
 
-    Without a tokenizer of ours an OpenAI server is spoken to in messages, unless the config insists.
+    Without a tokenizer of ours an OpenAI server is spoken to in messages unless the config insists.
     """
     from rolloutkit.engines.openai import Api, OpenAIConfig, OpenAIEngine
 
@@ -46,24 +46,21 @@ def make_engine(choice: Component, *, has_tokenizer: bool) -> AbstractAsyncConte
         if config.api is Api.AUTO and not has_tokenizer:
             config = msgspec.structs.replace(config, api=Api.CHAT)
         return OpenAIEngine(config, _api_key(config.api_key_env))
-    engine = choice.make()
-    if isinstance(engine, AbstractAsyncContextManager):
-        return cast("AbstractAsyncContextManager[Engine]", engine)
-    return nullcontext(engine)
+    return choice.make()
 
 
 def tokenizer_path(choice: Component) -> Path | None:
-    """The file with the tokenizer of the engine's own model; None where it names none. Blocks.
+    """The file with the tokenizer of the engine's own model, checked; None where there is none. Blocks.
 
     A simulated engine borrows the bundled model's, where that is installed.
     """
-    from rolloutkit.assets import bundled_model
+    from rolloutkit.assets import bundled_model, checked_model
     from rolloutkit.engines.llamacpp import LlamaCppConfig
     from rolloutkit.engines.simulated import SimulatedConfig
 
     match choice.config:
-        case LlamaCppConfig(model=str(model)) if model:
-            return Path(model)
+        case LlamaCppConfig(model=str(model), sha256=str(sha256)) if model:
+            return checked_model(Path(model), sha256).path
         case LlamaCppConfig():
             return bundled_model().path
         case SimulatedConfig():

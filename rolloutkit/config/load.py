@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from rolloutkit.config.components import component
-from rolloutkit.config.engines import engine_component
-from rolloutkit.config.schema import RunConfig, Sections
+from rolloutkit.config.engines import REAL_ENGINES, engine_component
+from rolloutkit.config.schema import Hosting, RunConfig, Sections
 from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
-from rolloutkit.hosting import Where
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -41,12 +40,14 @@ def validate(composed: DictConfig) -> RunConfig:
 def _validated(composed: Composed) -> RunConfig:
     values = dict(composed.values)
     engine, environment = _section(values, "engine"), _section(values, "environment")
-    where = convert(environment.pop("where", "auto"), Where, "environment.where")
+    hosting = convert({"where": environment.pop("where", "auto")}, Hosting, "environment")
     sections = convert(values, Sections)
+    if sections.run.time == "virtual" and engine.get("kind") in REAL_ENGINES:
+        raise ConfigError("run.time: only engine=simulated runs in virtual time, got 'virtual'")
     return RunConfig(
         engine=engine_component(engine),
         environment=component("environment", environment),
-        where=where,
+        where=hosting.where,
         text=composed.text,
         **msgspec.structs.asdict(sections),
     )
@@ -58,4 +59,4 @@ def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
         raise ConfigError(
             f"{name}: not chosen: add {name}=NAME, or a section with a `target`, got {section!r}"
         )
-    return dict(section)
+    return dict(cast("dict[str, Any]", section))

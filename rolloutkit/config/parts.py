@@ -1,8 +1,7 @@
-"""What a configuration is made of once it is put together: everything that `batch.prepare` asks for."""
+"""The parts that a configuration describes: everything that `batch.prepare` asks for."""
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,16 +13,16 @@ from rolloutkit.config.tasks import tasks_of
 from rolloutkit.errors import ConfigError
 from rolloutkit.hosting import hosted
 from rolloutkit.protocols import Engine, Environment
-from rolloutkit.render import TokenRenderer, Tokenizer
+from rolloutkit.render import Tokenizer, TokenRenderer
 from rolloutkit.types import Task
 
 _NO_RENDERER = "none"  # for environments that speak in token ids
 
 
 class Parts(NamedTuple):
-    """The parts of a run. The engine is still to be entered, on the loop that will use it."""
+    """The parts of a run. The engine is still to be opened, on the loop that uses it."""
 
-    engine: AbstractAsyncContextManager[Engine]
+    engine: Engine
     environment: Environment
     tasks: list[Task]
     renderer: TokenRenderer | None
@@ -45,7 +44,8 @@ def make_tasks(config: RunConfig, environment: Environment) -> list[Task]:
     for task in tasks:
         if task.environment not in ("", environment.name):
             raise ConfigError(
-                f"task {task.task_id!r}: environment: expected {environment.name!r}, got {task.environment!r}"
+                f"task {task.task_id!r}: environment: expected {environment.name!r}, "
+                f"got {task.environment!r}"
             )
     return tasks
 

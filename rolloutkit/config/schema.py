@@ -1,7 +1,7 @@
 """The sections of a run's configuration, as frozen Structs.
 
-A knob lives with the component that reads it: these sections bring the components' own Structs together
-and add what belongs to a run as a whole.
+A knob lives with the component that reads it: these sections bring the components' own Structs
+together and add what belongs to a run as a whole.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     dir: str | None = None  # null = runs/<config>-<time>
 
 
+class Hosting(msgspec.Struct, frozen=True, kw_only=True):
+    """What every environment's section may say beside the class's own fields."""
+
+    where: Where = "auto"  # its blocking code runs
+
+
 class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every section whose fields are known beforehand; absent ones have their defaults."""
 
@@ -87,7 +93,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RunConfig(Sections, frozen=True, kw_only=True):
-    """A whole configuration. `engine` and `environment` name classes, which validate their own fields."""
+    """A whole configuration. `engine` and `environment` name classes with Structs of their own."""
 
     engine: Component
     environment: Component

@@ -46,15 +46,15 @@ def tasks_of(environment: object, file: str | None, num_samples: int | None) -> 
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """The tasks of a JSONL file; blank lines are skipped. Raises ConfigError that names file and line."""
+    """The tasks of a JSONL file; blank lines are skipped. Raises ConfigError with file and line."""
     first_line: dict[str, int] = {}
     tasks: list[Task] = []
     for number, line in _lines(path):
         task = _task_of(line, f"{path}:{number}")
         if task.task_id in first_line:
             raise ConfigError(
-                f"{path}:{number}: task_id {task.task_id!r} is that of line {first_line[task.task_id]} too: "
-                "ids must be unique"
+                f"{path}:{number}: task_id {task.task_id!r} is that of line "
+                f"{first_line[task.task_id]} too: ids must be unique"
             )
         first_line[task.task_id] = number
         tasks.append(task)

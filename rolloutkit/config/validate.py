@@ -1,4 +1,4 @@
-"""From plain values to frozen Structs, with errors that name the key, the value and what would do."""
+"""From plain values to frozen Structs; errors name the key, the value and what would do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _explain(message: str, values: object, kind: type, prefix: str) -> str:
     match = _MESSAGE.fullmatch(message)
     assert match is not None
     what, steps = match["what"], _STEP.findall(match["path"] or "")
-    path = [name or index for name, index in steps]
+    path = [name or index.replace("...", "*") for name, index in steps]  # * = some key
     where = _join(prefix, *path)
     if unknown := re.fullmatch(r"Object contains unknown field `(.+)`", what):
         known = _fields_at(inspect.type_info(kind), path)

@@ -166,8 +166,9 @@ class HttpClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
             message = f"{url}: {reason}: is the server running, and engine.base_url right?"
-            is_stale = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return _Failure(EngineError(message), error, is_transient=True, is_stale=is_stale)
+            return _Failure(
+                EngineError(message), error, is_transient=True, is_stale=_is_stale(error)
+            )
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _Failure(EngineError(f"{url}: the answer makes no sense: {error}"), error)
         return outcome
@@ -202,6 +203,11 @@ def refusal(url: str, status: int, text: str) -> EngineError:
         404: ": check engine.base_url and engine.model",
     }.get(status, "")
     return RequestError(f"{url} answered {status}: {text[:200]}{remedy}")
+
+
+def _is_stale(error: Exception) -> bool:
+    lost = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+    return lost and not isinstance(error, aiohttp.ClientConnectorError)
 
 
 async def _failure_of(response: aiohttp.ClientResponse) -> _Failure:

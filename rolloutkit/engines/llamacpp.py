@@ -113,7 +113,11 @@ class LlamaCppEngine:
             rng=random.Random(self._config.seed),
             keep_alive=False,  # the server closes the connection after each stream
         ).__aenter__()
-        await self._read_context()
+        try:
+            await self._read_context()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(

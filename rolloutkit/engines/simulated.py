@@ -36,9 +36,7 @@ class SimulatedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     decode_tokens_per_second: Positive = 50.0
     parallelism: Annotated[int, msgspec.Meta(ge=1)] = 64
     max_context: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    num_progress_calls: Annotated[int, msgspec.Meta(ge=1)] = (
-        4  # per completion that somebody watches
-    )
+    progress_seconds: Positive = 30.0  # between two calls of `on_progress`; each costs a timer
     token_id: Annotated[int, msgspec.Meta(ge=0)] = 100  # every sampled token
 
 
@@ -141,12 +139,12 @@ class SimulatedEngine:
     async def _generate_watched(
         self, prefill: float, decode: float, num_tokens: int, on_progress: OnProgress
     ) -> None:
-        await asyncio.sleep(prefill)
-        on_progress(0)
-        num_calls = min(self._config.num_progress_calls, num_tokens)
+        num_calls = max(1, math.ceil((prefill + decode) / self._config.progress_seconds))
+        step = (prefill + decode) / num_calls
         for call in range(1, num_calls + 1):
-            await asyncio.sleep(decode / num_calls)
-            on_progress(num_tokens * call // num_calls)
+            await asyncio.sleep(step)
+            decoded = min(1.0, max(0.0, (call * step - prefill) / decode))
+            on_progress(int(num_tokens * decoded))
 
     async def _wait(self) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()

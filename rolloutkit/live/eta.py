@@ -2,16 +2,17 @@
 
 The estimate rests on the durations of finished samples, D (from admission to end):
 
-- a sample that has lived for `age` is expected to go on for the mean of `d - age` over the d in D that are
-  longer; one that outlived all of D, for another half of its age (long ones tend to be much longer);
+- a sample that has lived for `age` is expected to go on for the mean of `d - age` over the d in D
+  that are longer; one that outlived all of D, for another half of its age (long ones tend to be
+  much longer);
 - the work left is the sum of these, and the mean of D for each sample in the queue; at the present
   concurrency it takes work / alive;
-- the batch cannot end before its last sample does: not before the longest expected residual of a living
-  sample, and, while there is a queue, not before the queue has drained and a long sample (the 90th
-  percentile of D) has run after it.
+- the batch cannot end before its last sample does: not before the longest expected residual of a
+  living sample, and, while there is a queue, not before the queue has drained and a long sample
+  (the 90th percentile of D) has run after it.
 
-The largest of these is the estimate. It is biased towards too long while samples share an engine, since
-those that are left run faster as others end.
+The largest of these is the estimate. It is biased towards too long while samples share an engine,
+since those that are left run faster as others end.
 """
 
 from __future__ import annotations

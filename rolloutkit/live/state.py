@@ -1,4 +1,4 @@
-"""One look at a run that is going on: what its living samples do, and how long it may still take."""
+"""One look at a run that is going on: what its samples do, and how long it may still take."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _activities(lives: Sequence[Life]) -> dict[str, int]:
     raw = Counter(
         life.context.activity if life.context is not None else "starting" for life in lives
     )
-    counts = dict.fromkeys((GENERATING, WAITING, ACTING, PARKED), 0)
+    counts: dict[str, int] = dict.fromkeys((GENERATING, WAITING, ACTING, PARKED), 0)
     for activity, count in raw.items():
         counts[_kind(activity)] += count
     return counts

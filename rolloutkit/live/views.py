@@ -1,7 +1,7 @@
-"""Shows a run while it goes on: a live table on a terminal, a line now and then elsewhere, or nothing.
+"""Shows a run while it goes on: a table on a terminal, a line now and then elsewhere, or nothing.
 
-A view is entered around the run, on its loop, and wakes itself up by a timer. It writes to stderr only,
-since stdout belongs to the result.
+A view is entered around the run, on its loop, and wakes itself up by a timer. It writes to stderr
+only, since stdout belongs to the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rolloutkit.live.state import Snapshot
-from rolloutkit.report.text import format_seconds
 from rolloutkit.types import Status
 
 Look = Callable[[], Snapshot]
@@ -127,7 +126,7 @@ def line(snapshot: Snapshot) -> str:
     """The state of a run in one line."""
     total = "" if snapshot.num_samples is None else f"/{snapshot.num_samples}"
     parts = [
-        f"{_clock(snapshot.elapsed_seconds)} {snapshot.num_ended}{total} done",
+        f"{_clock(snapshot.elapsed_seconds)} {snapshot.num_ended}{total} ended",
         f"{snapshot.ended[Status.FAILED]} failed",
         f"{snapshot.num_queued} queued",
         f"{snapshot.num_alive} alive ({_activities(snapshot)})",
@@ -149,7 +148,7 @@ def table(snapshot: Snapshot, title: str) -> RenderableType:
     failed, cancelled = snapshot.ended[Status.FAILED], snapshot.ended[Status.CANCELLED]
     done.add_row(
         ProgressBar(total=total, completed=snapshot.num_ended, width=30),
-        Text(f"{snapshot.num_ended}/{total} done", style="bold"),
+        Text(f"{snapshot.num_ended}/{total} ended", style="bold"),
         Text(f"{failed} failed", style="red" if failed else "dim"),
         Text(f"{cancelled} cancelled", style="" if cancelled else "dim"),
     )
@@ -194,7 +193,7 @@ def _activities(snapshot: Snapshot) -> str:
 def _left(snapshot: Snapshot) -> str:
     if snapshot.seconds_left is None:
         return "time left unknown"
-    return f"about {format_seconds(round(snapshot.seconds_left))} left"
+    return f"about {_clock(snapshot.seconds_left)} left"
 
 
 def _clock(seconds: float) -> str:

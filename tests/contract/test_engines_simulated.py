@@ -8,7 +8,9 @@ from tests.contract.engine_suite import CHECKS, Check, Subject
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_simulated_engine(check: Check) -> None:
-    config = SimulatedConfig(mean_tokens=20.0, sigma=0.0, max_context=2_048, parallelism=3)
+    config = SimulatedConfig(
+        mean_tokens=20.0, sigma=0.0, max_context=2_048, parallelism=3, progress_seconds=0.1
+    )
     engine = SimulatedEngine(config)
 
     async def num_running() -> int:

@@ -86,6 +86,17 @@ def test_the_source_is_never_written(source: ModelFile, tmp_path: Path) -> None:
     assert checked_model(source.path) == source
 
 
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
+def test_a_file_that_is_no_model_is_a_config_error(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigError, match="no GGUF model"):
+        prepared_model(checked_model(path), Quantization.AS_IS, tmp_path / "cache")
+
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
 def test_a_prepared_model_is_reused_and_written_again_when_damaged(
     source: ModelFile, tmp_path: Path
 ) -> None:

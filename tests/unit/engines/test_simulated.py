@@ -114,3 +114,13 @@ async def test_cancelling_gives_the_server_to_the_next() -> None:
 async def test_messages_are_refused() -> None:
     with pytest.raises(RequestError):
         await engine_with().generate(request_for(prompt=ChatPrompt(())))
+
+
+async def test_progress_is_told_in_steps_of_the_configured_length() -> None:
+    engine = engine_with(progress_seconds=0.75)
+    told: list[tuple[float, int]] = []
+
+    await engine.generate(request_for(), lambda count: told.append((now(), count)))
+
+    assert [time for time, _ in told] == pytest.approx([0.75, 1.5, 2.25, 3.0])
+    assert [count for _, count in told] == [0, 5, 12, 20]

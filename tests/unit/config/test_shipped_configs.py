@@ -1,0 +1,54 @@
+"""The shipped files document every knob with its default: they must agree with the Structs."""
+
+import msgspec
+import pytest
+import yaml
+
+from rolloutkit.config.compose import shipped_configs
+from rolloutkit.config.schema import Sections
+from rolloutkit.engines.llamacpp import LlamaCppConfig
+from rolloutkit.engines.openai import OpenAIConfig
+from rolloutkit.engines.simulated import SimulatedConfig
+from rolloutkit.sim import ScriptedConfig
+from rolloutkit_bfcl import BfclConfig
+
+CONFIGS = shipped_configs()
+
+
+def read(name: str) -> dict:
+    return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+
+
+def test_base_lists_every_setting_with_its_default():
+    written = read("base")
+
+    assert msgspec.convert(written, Sections) == Sections()
+    assert keys(written) == keys(msgspec.to_builtins(Sections()))
+
+
+@pytest.mark.parametrize(
+    ("name", "struct", "required"),
+    [
+        ("engine/llamacpp", LlamaCppConfig, {}),
+        ("engine/openai", OpenAIConfig, {"base_url": "???"}),
+        ("engine/simulated", SimulatedConfig, {}),
+        ("environment/scripted", ScriptedConfig, {}),
+        ("environment/bfcl", BfclConfig, {}),
+    ],
+)
+def test_group_lists_every_field_of_its_class_with_its_default(name, struct, required):
+    written = {
+        key: value for key, value in read(name).items() if key not in ("kind", "target", "where")
+    }
+
+    assert msgspec.convert(written, struct) == struct(**required)
+    assert keys(written) == keys(msgspec.to_builtins(struct(**required)))
+
+
+def keys(values: dict) -> set[str]:
+    """Dotted keys, as deep as both sides must agree."""
+    return {
+        f"{key}.{inner}" if inner else key
+        for key, value in values.items()
+        for inner in (keys(value) if isinstance(value, dict) and value else {""})
+    }
