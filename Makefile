@@ -53,5 +53,5 @@ $(FOR_RUN): $(CREATED)
 	@touch $@
 
 $(FOR_DEV): $(FOR_RUN)
-	$(PIP) install -e '.[local,parquet,bfcl,dev]'
+	$(PIP) install -e '.[local,bfcl,dev]'
 	@touch $@

@@ -7,6 +7,7 @@
 Each job writes to Hydra's output directory. To make it yours, copy it and configs/bfcl_eval.yaml.
 """
 
+import sys
 from pathlib import Path
 
 import hydra
@@ -33,10 +34,12 @@ def main(composed: DictConfig) -> None:
             settings=config.settings(),
             recorder=output.recorder,
             sink=output.sink,
+            time=config.run.time,
         )
     print(summary_text(output.summary))
     print(f"written to {directory}")
 
 
 if __name__ == "__main__":
+    sys.path.remove(str(Path(__file__).parent))  # in there this file hides the package bfcl_eval
     main()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rolloutkit.clock import now
     from rolloutkit.context import SampleContext
     from rolloutkit.errors import ConfigError, RolloutError, RunFailed
+    from rolloutkit.limits import Limits
     from rolloutkit.types import (
         Message,
         Observation,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ConfigError": "errors",
+    "Limits": "limits",
     "Message": "types",
     "Observation": "types",
     "Reply": "types",
@@ -44,6 +46,7 @@ _HOME = {
 
 __all__ = [
     "ConfigError",
+    "Limits",
     "Message",
     "Observation",
     "Reply",

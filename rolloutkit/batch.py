@@ -7,7 +7,7 @@ leave engine and environments as they found them: whoever opened an engine close
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, TypeVar
 
@@ -23,8 +23,10 @@ from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.orchestrator import Orchestrator
 from rolloutkit.protocols import (
     AgentProgram,
+    Capabilities,
     Engine,
     Environment,
+    HasModelFile,
     Renderer,
     Sink,
     Stage,
@@ -68,25 +70,19 @@ def prepare(
 ) -> Orchestrator:
     """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
 
-    An environment whose session methods are plain functions is hosted in threads.
+    Plain functions of an environment run in threads. Without a renderer that of the engine's own
+    model is used, where the engine can name its file.
     """
     settings = settings or Settings()
     environments = _environments(environment)
     capabilities = engine.capabilities
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
-    constrain_calls = settings.constrain_calls
-    if constrain_calls == "auto":
-        constrain_calls = capabilities.grammar
-    elif constrain_calls and not capabilities.grammar:
-        raise ConfigError(
-            "constrain_calls needs an engine that honours JSON schemas; this one does not"
-        )
     time = clock.timer()
     services = Services(
         engine=engine,
         capabilities=capabilities,
-        renderer=renderer if capabilities.token_ids else None,
+        renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
         actions=settings.actions.scheduler(),
@@ -97,7 +93,7 @@ def prepare(
         time=time,
         started_at=time(),
         seed=settings.seed,
-        constrain_calls=constrain_calls,
+        constrain_calls=_constrains(settings, capabilities),
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
@@ -121,7 +117,7 @@ async def rollout(
     renderer: Renderer | None = None,
     settings: Settings | None = None,
     recorder: Recorder | None = None,
-) -> AsyncIterator[Trajectory]:
+) -> AsyncGenerator[Trajectory]:
     """Run a batch and yield each trajectory as its sample ends; every sample comes exactly once.
 
     A consumer that is slow holds admission back. Leaving the loop early (`break`, an exception,
@@ -211,6 +207,29 @@ def _environments(environment: Environment | Sequence[Environment]) -> dict[str,
             raise ConfigError(f"two environments are called {one.name!r}: names must be unique")
         environments[one.name] = hosted(one)
     return environments
+
+
+def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
+    """The renderer of a token engine, checked to be append-only; None where messages are sent."""
+    from rolloutkit.render import Tokenizer, TokenRenderer, check_append_only, make_renderer
+
+    if not engine.capabilities.token_ids:
+        return None
+    if given is None and isinstance(engine, HasModelFile):
+        given = make_renderer("auto", Tokenizer.load(engine.model_file))
+    if isinstance(given, TokenRenderer):
+        check_append_only(given)
+    return given
+
+
+def _constrains(settings: Settings, capabilities: Capabilities) -> bool:
+    if settings.constrain_calls == "auto":
+        return capabilities.grammar
+    if settings.constrain_calls and not capabilities.grammar:
+        raise ConfigError(
+            "constrain_calls needs an engine that honours JSON schemas; this one does not"
+        )
+    return settings.constrain_calls
 
 
 def _run_started(services: Services, settings: Settings, num_samples: int | None) -> RunStarted:

@@ -387,7 +387,7 @@ class Orchestrator:
             self._break(outcome.error)
 
     def _on_sender_end(self, outcome: Outcome[None]) -> None:
-        """Cancelled from outside, as a loop that is being closed does: nothing can be sent any more."""
+        """Cancelled from outside, as by a loop that is closed: nothing can be sent any more."""
         if isinstance(outcome.error, asyncio.CancelledError):
             self._settled.set()
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import AsyncIterable, Awaitable, Callable, Container, Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -73,6 +74,14 @@ class Engine(Protocol):
         raises.
         """
         ...
+
+
+@runtime_checkable
+class HasModelFile(Protocol):
+    """An engine that can name the file of its model, from which a renderer can be made."""
+
+    @property
+    def model_file(self) -> Path: ...
 
 
 class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):

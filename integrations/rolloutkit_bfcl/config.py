@@ -17,6 +17,6 @@ class BfclConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ids: tuple[str, ...] = ()  # only these tasks; () = all
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None  # the first so many of those left
     num_samples: Annotated[int, msgspec.Meta(ge=1)] = 1  # of each task
-    max_steps_per_turn: Annotated[int, msgspec.Meta(ge=1)] = 21  # official: step 21 still runs, then it is over
+    max_steps_per_turn: Annotated[int, msgspec.Meta(ge=1)] = 21  # as officially
     tool_documents: ToolDocuments = ToolDocuments.FULL
     system_prompt: str | None = None  # `{functions}` stands for the compact signatures

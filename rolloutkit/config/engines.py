@@ -43,6 +43,10 @@ def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
 
     config = choice.config
     if isinstance(config, OpenAIConfig):
+        if config.needs_logprobs and not has_tokenizer:
+            raise ConfigError(
+                "engine.needs_logprobs: messages bring no log-probs, got true: set renderer.tokenizer"
+            )
         if config.api is Api.AUTO and not has_tokenizer:
             config = msgspec.structs.replace(config, api=Api.CHAT)
         return OpenAIEngine(config, _api_key(config.api_key_env))

@@ -77,7 +77,7 @@ class LlamaCppConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class LlamaCppEngine:
     """Serves from `async with`. Requests beyond the slots wait here, first come first served."""
 
-    def __init__(self, config: LlamaCppConfig) -> None:
+    def __init__(self, config: LlamaCppConfig = LlamaCppConfig()) -> None:  # noqa: B008 - frozen
         self._config = config
         self._slots = SlotTable(config.num_slots)
         self._encodings = ChainEncodings()
@@ -102,6 +102,11 @@ class LlamaCppEngine:
         """Where the server listens, on loopback; other clients may use it too."""
         assert self._server is not None, "the engine is used outside its `async with`"
         return self._server.listening_address
+
+    @property
+    def model_file(self) -> Path:
+        """The model as it was given, checked; its tokenizer is the engine's. Blocks."""
+        return _given_model(self._config).path
 
     async def __aenter__(self) -> Self:
         """Prepare the model where needed, and start the server. Raises ConfigError."""
@@ -221,9 +226,13 @@ def start_server(config: LlamaCppConfig, port: int) -> xllamacpp.Server:
         ) from error
 
 
+def _given_model(config: LlamaCppConfig) -> ModelFile:
+    return checked_model(Path(config.model), config.sha256) if config.model else bundled_model()
+
+
 def served_model(config: LlamaCppConfig) -> ModelFile:
     """The prepared copy of the configured model. Blocks; raises ConfigError."""
-    source = checked_model(Path(config.model), config.sha256) if config.model else bundled_model()
+    source = _given_model(config)
     quantization = config.quantization
     if quantization is Quantization.AUTO:
         quantization = Quantization.AS_IS if config.model else Quantization.Q8_0

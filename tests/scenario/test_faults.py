@@ -50,7 +50,13 @@ EXPECTED = {
         FailureKind.ENVIRONMENT,
         None,
     ),
-    "step hangs": (script(step=HANG), Status.FAILED, StopReason.FAILED, FailureKind.LIMIT, "action"),
+    "step hangs": (
+        script(step=HANG),
+        Status.FAILED,
+        StopReason.FAILED,
+        FailureKind.LIMIT,
+        "action",
+    ),
     "scoring crashes": (
         script(scoring=CRASH),
         Status.FAILED,

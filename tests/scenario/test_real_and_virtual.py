@@ -1,4 +1,4 @@
-"""The same batch on the real loop and on the virtual one: same samples, same endings, same turns."""
+"""The same batch on the real and on the virtual loop: same samples, same endings, same turns."""
 
 import pytest
 

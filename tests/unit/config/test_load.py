@@ -20,7 +20,13 @@ def test_the_quick_start_is_bfcl_on_the_embedded_engine():
 def test_overrides_reach_the_structs_that_own_the_fields():
     config = load(
         "quickstart",
-        [*SCRIPTED, "limits.action=2.5", "run.seed=7", "environment.num_turns.mean=3", "output.dir=x"],
+        [
+            *SCRIPTED,
+            "limits.action=2.5",
+            "run.seed=7",
+            "environment.num_turns.mean=3",
+            "output.dir=x",
+        ],
     )
 
     assert config.limits.action == 2.5
@@ -47,7 +53,10 @@ def test_an_openai_engine_needs_its_address_only():
     ("override", "message"),
     [
         ("admision.max_samples=3", "admision: unknown key: did you mean 'admission'?"),
-        ("admission.max_sample=3", "admission.max_sample: unknown key: did you mean 'max_samples'?"),
+        (
+            "admission.max_sample=3",
+            "admission.max_sample: unknown key: did you mean 'max_samples'?",
+        ),
         ("admission.max_samples=0", "admission.max_samples: expected `int` >= 1, got 0"),
         ("admission=3", "admission: expected `object`, got 3"),
         ("actions.order=lifo", "actions.order: expected one of caas, fifo, got 'lifo'"),
@@ -88,7 +97,9 @@ def test_what_is_wrong_is_said_in_one_line(override: str, message: str):
 
 
 def test_an_unknown_config_is_answered_with_those_that_exist():
-    with pytest.raises(ConfigError, match="choose from base, bfcl_eval, quickstart: did you mean 'quickstart'"):
+    with pytest.raises(
+        ConfigError, match="choose from base, bfcl_eval, quickstart: did you mean 'quickstart'"
+    ):
         load("quickstrat")
 
 

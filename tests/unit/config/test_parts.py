@@ -42,7 +42,9 @@ def test_a_class_without_config_takes_no_fields():
     made = component("environment", {"target": "my_parts:Frugal"}).make()
 
     assert isinstance(made, Frugal)
-    with pytest.raises(ConfigError, match="Frugal declares no `Config`, so it takes no fields, got a"):
+    with pytest.raises(
+        ConfigError, match="Frugal declares no `Config`, so it takes no fields, got a"
+    ):
         component("environment", {"target": "my_parts:Frugal", "a": 1})
 
 
@@ -75,7 +77,9 @@ def test_tasks_of_another_environment_are_refused(tmp_path):
 
 
 def test_parts_of_a_simulated_run_need_no_model(tmp_path):
-    parts = make_parts(load("quickstart", ["engine=simulated", "environment=scripted", "renderer.name=none"]))
+    parts = make_parts(
+        load("quickstart", ["engine=simulated", "environment=scripted", "renderer.name=none"])
+    )
 
     assert isinstance(parts.environment, ScriptedEnvironment)
     assert len(parts.tasks) == 4
@@ -84,7 +88,8 @@ def test_parts_of_a_simulated_run_need_no_model(tmp_path):
 
 def test_a_missing_tokenizer_is_refused():
     config = load(
-        "quickstart", ["engine=simulated", "environment=scripted", "renderer.tokenizer=/nowhere.json"]
+        "quickstart",
+        ["engine=simulated", "environment=scripted", "renderer.tokenizer=/nowhere.json"],
     )
 
     with pytest.raises(ConfigError, match=r"renderer\.tokenizer: no such file: /nowhere\.json"):
@@ -98,7 +103,9 @@ def test_a_key_that_is_not_in_the_environment_is_refused(monkeypatch):
         ["engine=openai", "engine.base_url=http://x/v1", "engine.api_key_env=MY_KEY"],
     )
 
-    with pytest.raises(ConfigError, match=r"api_key_env: the environment variable 'MY_KEY' is not set"):
+    with pytest.raises(
+        ConfigError, match=r"api_key_env: the environment variable 'MY_KEY' is not set"
+    ):
         make_engine(config.engine, has_tokenizer=False)
 
 

@@ -170,7 +170,9 @@ class TestWatchdog:
         with watchdog.limit("action", 5):
             await asyncio.sleep(1)
 
-        assert not [timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()]
+        assert not [
+            timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()
+        ]
 
 
 def test_garbage_collection_is_rarer_during_a_run_and_as_before_after_it():

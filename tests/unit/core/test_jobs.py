@@ -101,7 +101,7 @@ class TestBlocking:
 
     async def test_threads_are_reused_and_end_with_the_group(self):
         async with JobGroup():
-            names = {await blocking(lambda: threading.get_ident()) for _ in range(20)}
+            names = {await blocking(threading.get_ident) for _ in range(20)}
         assert len(names) <= 2
 
 

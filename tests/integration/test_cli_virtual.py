@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import msgspec
+
+from rolloutkit.cli import main
+from rolloutkit.sinks import read_trajectories
+
+LOAD = (
+    "engine=simulated",
+    "environment=scripted",
+    "renderer.name=none",
+    "environment.num_tasks=20",
+    "environment.num_samples=2",
+    "environment.step_faults.crash=0.02",
+    "environment.step_faults.hang=0.02",
+    "actions.step.slots=3",
+    "actions.order=caas",
+    "limits.action=20",
+)
+COSTS = ("scheduler_cpu_seconds", "event_loop_lag_seconds")
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_two_virtual_runs_with_one_seed_write_the_same_bytes(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second"):
+        assert main(["run", *LOAD, "run.time=virtual", "run.seed=7", f"output.dir={name}"]) == 0
+
+    first, second = outputs(tmp_path / "first"), outputs(tmp_path / "second")
+    assert set(first) == {
+        "config.yaml",
+        "trajectories.jsonl",
+        "trace.jsonl.gz",
+        "summary.json",
+        "timeline.json",
+    }
+    summaries = [msgspec.json.decode(files.pop("summary.json")) for files in (first, second)]
+    for summary in summaries:
+        for name in COSTS:
+            summary.pop(name)
+    assert first == second
+    assert summaries[0] == summaries[1]
+
+
+def test_every_sample_is_written_exactly_once_whatever_becomes_of_it(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["run", *LOAD, "run.time=virtual", "output.dir=mine", "--quiet"])
+
+    written = [
+        str(it.sample_id) for it in read_trajectories(tmp_path / "mine" / "trajectories.jsonl")
+    ]
+
+    assert sorted(written) == sorted(f"task-{i}#{j}" for i in range(20) for j in range(2))
