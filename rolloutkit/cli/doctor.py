@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rolloutkit import clock
@@ -51,12 +50,8 @@ async def _engine_checks(config: RunConfig, parts: Parts) -> list[Check]:
 
 
 def _show(checks: list[Check]) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    console = Console(highlight=False)
+    width = max(len(check.name) for check in checks)
     for check in checks:
-        table.add_row(
-            Text(check.verdict, style=_STYLES[check.verdict]), check.name, Text(check.message)
-        )
-    Console(highlight=False).print(table)
+        verdict = Text(f"{check.verdict:5}", style=_STYLES[check.verdict])
+        console.print(verdict + f" {check.name:{width}}  {check.message}", soft_wrap=True)

@@ -15,7 +15,7 @@ from rolloutkit.cli.interrupts import Interrupts
 from rolloutkit.cli.summary import print_json, print_text
 from rolloutkit.config import Parts, RunConfig
 from rolloutkit.doctor import examine, examine_engine, opened_engine, require
-from rolloutkit.errors import RunFailed
+from rolloutkit.errors import RolloutError, RunFailed
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.report import Summary
@@ -43,6 +43,10 @@ def main(arguments: argparse.Namespace) -> int:
         clock.run(run.main(), time=config.run.time)
     except KeyboardInterrupt:
         run.is_interrupted = True
+    except RolloutError as error:
+        if run.directory is None:
+            raise
+        run.error = error
     if run.directory is None:  # interrupted while the engine started
         return ExitCode.INTERRUPTED
     summary = run.directory.finish()
@@ -62,7 +66,7 @@ class _Run:
         self._title = title
         self._is_quiet = is_quiet
         self.directory: RunDirectory | None = None  # None = nothing was started
-        self.error: RunFailed | None = None
+        self.error: RolloutError | None = None
         self.is_interrupted = False
 
     async def main(self) -> None:
@@ -89,8 +93,6 @@ class _Run:
         try:
             with view, interrupts:
                 await orchestrator.run(parts.tasks)
-        except RunFailed as error:
-            self.error = error
         finally:
             self.is_interrupted = interrupts.count > 0
 

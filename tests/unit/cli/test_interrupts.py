@@ -13,7 +13,7 @@ GRACE = 20.0
 
 
 async def run_and_interrupt(*moments: float) -> tuple[Counter, list[str], float]:
-    """Ten samples of 60 s, four alive at once: how they ended, what was said, and when it was over."""
+    """Ten samples of 60 s, four at once: how they ended, what was said, when it was over."""
     environment = ScriptedEnvironment(
         ScriptedConfig(num_tasks=10, num_turns=Spread(1), step_seconds=Spread(60.0))
     )
