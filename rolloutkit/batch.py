@@ -15,18 +15,22 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionSettings
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder, MemoryBudget
 from rolloutkit.errors import ConfigError
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.orchestrator import Orchestrator
 from rolloutkit.protocols import (
+    ActionOrder,
+    AdmissionOrder,
     AgentProgram,
     Capabilities,
     Engine,
     Environment,
     HasModelFile,
+    Placement,
+    Priority,
     Renderer,
     Sink,
     Stage,
@@ -57,6 +61,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
 
 
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides, where it is more than a setting names; None leaves it to the settings."""
+
+    admission: AdmissionOrder | None = None
+    actions: Callable[[], ActionOrder] | None = None  # one order per kind of action
+    priority: Priority | None = None  # of model calls
+    placement: Placement | None = None
+    budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
+
+
 def prepare(
     sink: Sink,
     *,
@@ -67,6 +81,7 @@ def prepare(
     settings: Settings | None = None,
     recorder: Recorder | None = None,
     num_samples: int | None = None,
+    policies: Policies = Policies(),  # noqa: B008 - it is frozen
 ) -> Orchestrator:
     """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
 
@@ -85,7 +100,7 @@ def prepare(
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=settings.actions.scheduler(),
+        actions=settings.actions.scheduler(policies.actions),
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
@@ -94,6 +109,7 @@ def prepare(
         started_at=time(),
         seed=settings.seed,
         constrain_calls=_constrains(settings, capabilities),
+        priority=policies.priority,
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
@@ -101,7 +117,12 @@ def prepare(
         recorder.emit(_run_started(services, settings, num_samples))
     return Orchestrator(
         services,
-        AdmissionQueue(settings.admission, DatasetOrder()),
+        AdmissionQueue(
+            settings.admission,
+            policies.admission or DatasetOrder(),
+            placement=policies.placement,
+            budget=policies.budget,
+        ),
         sink,
         lookahead=settings.admission.lookahead,
         breaker_failures=settings.breaker_failures,

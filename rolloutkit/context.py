@@ -37,6 +37,7 @@ from rolloutkit.record.events import (
     ActionOutcome,
     AttemptStarted,
     ModelCall,
+    SampleParked,
     SampleResumed,
 )
 from rolloutkit.services import Services, stage_kind
@@ -62,6 +63,9 @@ from rolloutkit.types import (
 )
 
 T = TypeVar("T")
+
+MODEL_CALL = "model_call"
+"""The kind under which a model call's priority is asked for."""
 
 _TURN_SEED_STEP = 0x9E3779B1  # the 32-bit golden ratio: spreads consecutive turns over the seeds
 
@@ -175,11 +179,13 @@ class SampleContext:
         tools_in_messages: bool = False,
         sampling: SamplingParams | None = None,
         json_schema: dict[str, Any] | None = None,
+        prompt_tokens: int | None = None,
     ) -> Reply:
         """Append `messages` (or `token_ids`) to a chain and let the model speak.
 
         `tools`, where given, are on offer from here on; `tools_in_messages` says that the messages
-        describe them. One request in flight per chain. Waits for memory first when the sample was
+        describe them. `prompt_tokens` is the length of the whole prompt, where the caller knows it
+        and the engine takes no token ids. One request in flight per chain. Waits for memory first when the sample was
         parked. Raises StopSample when turns, tokens or context are used up, EngineError,
         RenderError, or LimitExceeded. Cancelling aborts the request on the server; no completion is
         appended then.
@@ -192,6 +198,9 @@ class SampleContext:
         if dialogue.num_turns >= self._services.limits.max_turns:
             raise StopSample(StopReason.MAX_TURNS)
         dialogue.append_context(chain, messages, token_ids)
+        context_tokens = len(chain) or prompt_tokens or dialogue.num_known(chain)
+        if chain.index == 0:  # the others of a sample come and go within its turns
+            self._permit.grow(context_tokens)
         parked_seconds = await self._resume() if self._permit.is_parked else 0.0
         request = self._request(chain, sampling, json_schema)
         completion = await self._call_engine(request, chain, parked_seconds)
@@ -327,6 +336,7 @@ class SampleContext:
         services = self._services
         self._begin("parked")
         started = services.time()
+        services.record(SampleParked(t=services.elapsed(), sample_id=str(self.sample_id)))
         with self._bounds.waiting("pause", services.limits.pause):
             await self._permit.resume()
         parked = services.time() - started
@@ -363,8 +373,13 @@ class SampleContext:
                 logprobs=base.logprobs,
             ),
             worker=self.worker,
+            priority=self._priority(),
             json_schema=dialogue.call_schema() if json_schema is None else json_schema,
         )
+
+    def _priority(self) -> float:
+        priority = self._services.priority
+        return 0.0 if priority is None else priority(self._demand(MODEL_CALL))
 
     async def _call_engine(
         self, request: GenerateRequest, chain: Chain, parked_seconds: float
@@ -405,6 +420,10 @@ class SampleContext:
         failure: RolloutError | None,
     ) -> None:
         done = completion or _NOT_DONE
+        context_tokens = len(chain) or done.prompt_tokens or 0
+        num_known = self.dialogue.num_known(chain)
+        if num_known > context_tokens:  # the conversation was compacted
+            num_known = 0
         self._services.record(
             ModelCall(
                 t=self._services.elapsed(),
@@ -418,8 +437,8 @@ class SampleContext:
                 queue_seconds=done.queue_seconds,
                 service_seconds=done.service_seconds,
                 prefill_seconds=done.prefill_seconds,
-                context_tokens=len(chain) or done.prompt_tokens or 0,
-                new_tokens=self.dialogue.num_new(chain),
+                context_tokens=context_tokens,
+                new_tokens=context_tokens - num_known,
                 cached_tokens=done.cached_tokens,
                 output_tokens=None if completion is None else completion.num_tokens,
                 finish_reason=None if completion is None else completion.finish_reason,

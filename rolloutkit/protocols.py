@@ -208,6 +208,15 @@ class AdmissionOrder(Protocol):
     def __len__(self) -> int: ...
 
 
+class Placement(Protocol):
+    """On which worker an admitted sample lives. Pure."""
+
+    def place(self, demand: Demand) -> str: ...
+    def leave(self, demand: Demand, worker: str) -> None:
+        """The sample that was placed there is over."""
+        ...
+
+
 class Stage(StrEnum):
     """The stages of a session that need an action slot; each is a kind of its own."""
 
@@ -226,6 +235,10 @@ class ActionDemand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False
     num_turns: int  # finished turns of the sample
     service_seconds: float  # what its actions took so far
     admission_seq: int
+
+
+Priority: TypeAlias = Callable[[ActionDemand], float]
+"""How urgent a request of a sample is, larger first: the key of an order, for who has no queue here."""
 
 
 class ActionOrder(Protocol):

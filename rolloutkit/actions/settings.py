@@ -34,9 +34,9 @@ class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stage = kind.rpartition(".")[2]
         return getattr(self, stage) if stage in _STAGES else self.step
 
-    def scheduler(self) -> ActionScheduler:
-        """A scheduler with these capacities and this order."""
-        return ActionScheduler(self.limits_of, _ORDERS[self.order])
+    def scheduler(self, make_order: Callable[[], ActionOrder] | None = None) -> ActionScheduler:
+        """A scheduler with these capacities and this order, unless it is given one."""
+        return ActionScheduler(self.limits_of, make_order or _ORDERS[self.order])
 
 
 _STAGES = frozenset(stage.value for stage in Stage)

@@ -1,6 +1,16 @@
 """Admission: which samples are alive, and where."""
 
 from rolloutkit.admission.orders import DatasetOrder
+from rolloutkit.admission.parking import MemoryBudget, Parking
+from rolloutkit.admission.placement import LeastLoaded
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
 
-__all__ = ["AdmissionLimits", "AdmissionQueue", "DatasetOrder", "Permit"]
+__all__ = [
+    "AdmissionLimits",
+    "AdmissionQueue",
+    "DatasetOrder",
+    "LeastLoaded",
+    "MemoryBudget",
+    "Parking",
+    "Permit",
+]
