@@ -119,7 +119,7 @@ def prepare(
         services,
         AdmissionQueue(
             settings.admission,
-            policies.admission or DatasetOrder(),
+            DatasetOrder() if policies.admission is None else policies.admission,
             placement=policies.placement,
             budget=policies.budget,
         ),
