@@ -2,9 +2,9 @@
 
 Owns `now`, `run`, the virtual loop and the watchdog that bounds waits. In virtual time a sleep
 costs nothing, real sockets are refused, executor jobs run inline, and a state in which nothing can
-happen any more raises `DeadlockError` naming who waits. Virtual timers fire one by one, those of equal
-time in the order in which they were armed, and only when nothing else can happen at that time: a
-run is a sequence of events, the same in every run. Real time promises no such order.
+happen any more raises `DeadlockError` naming who waits. Virtual timers of equal time fire together,
+in the order in which they were armed, so that runs repeat; real time promises no order, and code
+must not rely on one.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _real_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose time is simulated: sleeping costs no wall time.
 
-    It keeps its timers itself. asyncio's heap is not stable, and fires what lies within a nanosecond
-    together; recorded durations collide often enough that the makespan of a replay would change by
-    several percent with the order of equal times (tests/benchmarks/policy).
+    It keeps its timers itself, since asyncio's heap is not stable. Recorded durations collide so
+    often that the makespan of a replay depends on the order of equal times by several percent
+    (tests/benchmarks/policy): that order has to be one that can be stated.
     """
 
     def __init__(self) -> None:
@@ -106,6 +106,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
         return self._timers.now
+
+    @property
+    def num_timers(self) -> int:
+        """Timers that are armed."""
+        return self._timers.num_armed()
 
     def call_at(
         self,
@@ -142,8 +147,8 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _Timers:
-    """The armed timers by time, then by age. Cancelled ones leave when they come first, or when they
-    are the most.
+    """The armed timers by time, then by age. Cancelled ones leave when they come first, or when the
+    heap has doubled.
     """
 
     _MIN_SWEEP = 256  # timers that are not worth counting the cancelled ones
@@ -162,18 +167,22 @@ class _Timers:
             heapq.heapify(self._heap)
             self._sweep_at = max(self._MIN_SWEEP, 2 * len(self._heap))
 
-    def pop(self) -> _Timer | None:
-        """The next timer, and its time is now."""
-        while self._heap:
+    def pop(self) -> list[_Timer]:
+        """The timers of the next time, which is now; none if nothing is armed."""
+        due: list[_Timer] = []
+        while self._heap and (not due or self._heap[0][0] <= self.now):
             when, _, timer = heapq.heappop(self._heap)
             if not timer.cancelled():
                 self.now = max(self.now, when)
-                return timer
-        return None
+                due.append(timer)
+        return due
+
+    def num_armed(self) -> int:
+        return sum(not timer.cancelled() for _, _, timer in self._heap)
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """Never polls: where asyncio would wait, the next timer fires."""
+    """Never polls: where asyncio would wait, the next timers fire."""
 
     def __init__(self, loop: VirtualTimeLoop, timers: _Timers) -> None:
         self._loop = loop
@@ -182,10 +191,11 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:  # nothing is ready
-            timer = self._timers.pop()
-            if timer is None:
+            due = self._timers.pop()
+            if not due:
                 raise DeadlockError(_describe_waiters(self._loop))
-            timer.fire()
+            for timer in due:
+                timer.fire()
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

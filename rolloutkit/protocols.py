@@ -238,7 +238,7 @@ class ActionDemand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False
 
 
 Priority: TypeAlias = Callable[[ActionDemand], float]
-"""How urgent a request of a sample is, larger first: the key of an order, for who has no queue here."""
+"""How urgent a model call is, larger first: what an order's key is for actions that queue here."""
 
 
 class ActionOrder(Protocol):

@@ -1,9 +1,9 @@
-"""Recorded chains: what one recorded sample asked of engine and tools, turn by turn, in sizes and times.
+"""Recorded chains: what a sample asked of engine and tools, turn by turn, in sizes and times.
 
 Reads the trace files of `tests/data` (schema there). What a file does not hold is derived by the
 rules of the policy study ("Acceptance scenarios"), one rule per family of files; nothing else is
-filled in. Contexts are as recorded, so they need not grow by what was said: reasoning is dropped and
-conversations are compacted.
+filled in. Contexts are as recorded, so they need not grow by what was said: reasoning is dropped
+and conversations are compacted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Rule = Callable[[Trace], RecordedChain]
 
 
 def read_chains(path: Path, family: str) -> list[RecordedChain]:
-    """The chains of a gzipped trace file, one per line. ConfigError names the line that is wrong."""
+    """The chains of a gzipped trace file, one a line. ConfigError names the line that is wrong."""
     rule = RULES[family]
     decoder = msgspec.json.Decoder(Trace)
     chains: list[RecordedChain] = []

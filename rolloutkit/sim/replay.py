@@ -1,8 +1,8 @@
 """Replay of recorded chains by the production scheduler: tasks, an agent program, and call sizes.
 
-A sample of task `g` with index `i` lives the chain that the batch names for it: its model calls have
-the recorded sizes, its tool calls the recorded durations, each in a slot of kind `tool`. A turn
-without a tool call goes on to the next at once.
+Each sample lives a chain of the batch: its model calls have the recorded sizes, its tool calls the
+recorded durations, each in a slot of kind `tool`. A turn without a tool call goes on to the next at
+once.
 """
 
 from __future__ import annotations

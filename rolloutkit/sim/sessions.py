@@ -45,7 +45,7 @@ class SessionMemory:
         self.reserved_bytes -= num_bytes
 
     def keep(self, sample_id: SampleId, num_bytes: int) -> None:
-        """Keep a session as the most recently used; it must be smaller than what was just released."""
+        """Keep a session, the most recently used, in room that was just released."""
         self.drop(sample_id)
         self._idle[sample_id] = num_bytes
         self.idle_bytes += num_bytes

@@ -1,7 +1,7 @@
 """How long a model works and how much memory it needs: the cost model of the reference engine.
 
-Pure functions of batch and context sizes. The formulas and the constants of the two models are those
-of the policy study ("Acceptance scenarios"); they hold for one worker of two GPUs.
+Pure functions of batch and context sizes. The formulas and the constants of the two models are
+those of the policy study ("Acceptance scenarios"); they hold for one worker of two GPUs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ModelTiming(msgspec.Struct, frozen=True, kw_only=True):
     miss_tokens: int = 0  # recomputed on a prefix hit: states are kept at coarse steps only
 
     def weights_bytes(self, num_tokens: int) -> float:
-        """Bytes that a step of so many tokens reads: experts are shared by those that choose them."""
+        """Bytes that a step of so many tokens reads; tokens share the experts that they choose."""
         read = 1.0 - (1.0 - self.expert_share) ** num_tokens
         return self.dense_bytes + self.expert_bytes * read
 

@@ -1,4 +1,4 @@
-"""An engine that serves everybody at once at fixed speeds: what is left to queue for is the actions."""
+"""An engine that serves everybody at once at fixed speeds: only actions are left to queue for."""
 
 from __future__ import annotations
 

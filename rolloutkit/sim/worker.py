@@ -1,8 +1,8 @@
-"""One simulated worker: prefill first, decode as a fluid, head of line blocks. A pure state machine.
+"""One simulated worker: prefill first, decode as a fluid, the head of the line blocks. Pure.
 
-Calls are taken by priority, then by arrival. A call that fits in memory is prefilled in chunks of at
-most `CHUNK_TOKENS` over all requests, of which the last may be cut; meanwhile nothing decodes. Then
-each running call gains tokens at one per decode step, whose length follows from batch and contexts.
+Calls are taken by priority, then by arrival. Those that fit in memory are prefilled in chunks of at
+most `CHUNK_TOKENS` together, of which the last call may be cut; meanwhile nothing decodes. Then each
+running call gains one token a decode step, whose length follows from the batch and its contexts.
 The owner calls `submit`, `withdraw` and `advance` with the time, and `advance` again at `wakes_at`.
 """
 
@@ -22,7 +22,7 @@ _TOLERANCE_STEPS = 1e-6
 
 
 class Sizes(NamedTuple):
-    """Tokens of one call: its prompt, the part of the prompt that no call before it had, its output."""
+    """Tokens of one call: the prompt, the part of it that no earlier call had, and the output."""
 
     context: int
     new: int
@@ -60,7 +60,7 @@ class Call:
 
 
 class ReferenceWorker:
-    """Costs O(log n) a call in the calls that wait or run, but for a withdrawal, O(chunk) at most."""
+    """Costs O(log n) a call in the calls that wait and run."""
 
     def __init__(self, timing: ModelTiming, *, memory_bytes: int, max_running: int) -> None:
         self._timing = timing
@@ -173,7 +173,7 @@ class ReferenceWorker:
         return self._timing.prefill_seconds(CHUNK_TOKENS - room, attended) if self._chunk else 0.0
 
     def _next_call(self, now: float) -> Call | None:
-        """The call that was cut, or else the first that waits, if it may run: it blocks the others."""
+        """The call that was cut, or else the first that waits; one that may not run blocks all."""
         if self._cut is not None:
             call, self._cut = self._cut, None
             return call

@@ -174,9 +174,7 @@ def makespan(name, seed, policy):
     chains = [family[line] for line in scenario.batches[seed].samples]
     model = fixed_model() if scenario.model == "fixed" else reference_model(scenario, chains)
     batch = Batch(chains)
-    totals = {
-        sample_id: sum(map(model.work, chain.turns)) for sample_id, chain in batch.items()
-    }
+    totals = {sample_id: sum(map(model.work, chain.turns)) for sample_id, chain in batch.items()}
     setup = POLICIES[policy](scenario, totals.__getitem__)
     sink = CountingSink()
     settings = Settings(
