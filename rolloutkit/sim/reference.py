@@ -15,7 +15,7 @@ import msgspec
 
 from rolloutkit.errors import RequestError
 from rolloutkit.protocols import Capabilities, OnProgress
-from rolloutkit.sim.timing import MODELS, ModelTiming, attended_tokens
+from rolloutkit.sim.timing import MODELS, ModelTiming
 from rolloutkit.sim.worker import Call, ReferenceWorker, Sizes
 from rolloutkit.types import Completion, FinishReason, GenerateRequest, SampleId
 
@@ -92,8 +92,9 @@ class ReferenceEngine:
         call = Call(request.sample_id, self._sizes_of(request), request.priority)
         done_at = await station.serve(call)
         sizes = call.sizes
-        prefill = alone_prefill_seconds(self._timing, sizes)
-        service = min(prefill + alone_decode_seconds(self._timing, sizes), done_at - asked_at)
+        prefill = self._timing.prefill_alone_seconds(sizes.new, sizes.context)
+        decode = self._timing.decode_alone_seconds(sizes.context, sizes.output)
+        service = min(prefill + decode, done_at - asked_at)
         return Completion(
             finish_reason=FinishReason.STOP,
             prompt_tokens=sizes.context,
@@ -109,16 +110,6 @@ class ReferenceEngine:
         """Drop the sample's session."""
         for station in self._stations.values():
             station.worker.finish(sample_id)
-
-
-def alone_prefill_seconds(timing: ModelTiming, sizes: Sizes) -> float:
-    """Prefill of the new tokens in one go, on an idle worker that remembers the rest."""
-    return timing.prefill_seconds(sizes.new, attended_tokens(sizes.new, sizes.context))
-
-
-def alone_decode_seconds(timing: ModelTiming, sizes: Sizes) -> float:
-    """Decoding the output as the only request of a worker."""
-    return sizes.output * timing.decode_seconds(1, sizes.context + sizes.output / 2)
 
 
 class _Station:

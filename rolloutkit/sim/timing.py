@@ -59,6 +59,14 @@ class ModelTiming(msgspec.Struct, frozen=True, kw_only=True):
             + self.attention_seconds * attended
         )
 
+    def prefill_alone_seconds(self, num_new: int, context_tokens: int) -> float:
+        """Prefill of a prompt's new tokens in one go, with nothing else to do."""
+        return self.prefill_seconds(num_new, attended_tokens(num_new, context_tokens))
+
+    def decode_alone_seconds(self, context_tokens: int, num_tokens: int) -> float:
+        """Decoding a whole output, as the only one."""
+        return num_tokens * self.decode_seconds(1, context_tokens + num_tokens / 2)
+
     def running_bytes(self, num_tokens: int) -> int:
         """What a request reserves that will end with so many tokens of context."""
         return self.kv_bytes_per_token * num_tokens + self.running_states * self.state_bytes

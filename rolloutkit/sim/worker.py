@@ -1,8 +1,8 @@
 """One simulated worker: prefill first, decode as a fluid, the head of the line blocks. Pure.
 
 Calls are taken by priority, then by arrival. Those that fit in memory are prefilled in chunks of at
-most `CHUNK_TOKENS` together, of which the last call may be cut; meanwhile nothing decodes. Then each
-running call gains one token a decode step, whose length follows from the batch and its contexts.
+most `CHUNK_TOKENS` together, of which the last call may be cut; meanwhile nothing decodes. Then
+each running call gains one token a decode step, whose length follows from batch and contexts.
 The owner calls `submit`, `withdraw` and `advance` with the time, and `advance` again at `wakes_at`.
 """
 

@@ -17,10 +17,10 @@ from rolloutkit.admission import AdmissionLimits, LeastLoaded, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.record.chains import read_chains
+from rolloutkit.sim.bound import chains_bound
 from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
 from rolloutkit.sim.replay import Batch
-from rolloutkit.sim.timing import attended_tokens
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.types import Status
 
@@ -61,10 +61,14 @@ def chains_of(family):
 
 
 class Model(NamedTuple):
-    """What a scenario runs on: how to make its engine, and the reference work of a turn."""
+    """What a scenario runs on. `work` is the reference work of a turn, `alone` its model call on an
+    idle engine.
+    """
 
     make_engine: object
     work: object
+    alone: object
+    engine: ReferenceConfig | None
     workers: list[str]
     budget: MemoryBudget | None
 
@@ -72,10 +76,15 @@ class Model(NamedTuple):
 def fixed_model():
     config = UncontendedConfig()
 
-    def work(turn):
-        return turn.tool_seconds + turn.new / 8_000 + turn.output / 60
+    def alone(turn):
+        return turn.new / config.prefill_tokens_per_second + (
+            turn.output / config.decode_tokens_per_second
+        )
 
-    return Model(partial(UncontendedEngine, config), work, ["worker-0"], None)
+    def work(turn):
+        return turn.tool_seconds + alone(turn)
+
+    return Model(partial(UncontendedEngine, config), work, alone, None, ["worker-0"], None)
 
 
 def reference_model(scenario, chains):
@@ -91,16 +100,20 @@ def reference_model(scenario, chains):
     token_seconds = timing.decode_seconds(24, 24 * mean_context)  # tau_ref of the policy study
 
     def work(turn):
-        attended = attended_tokens(turn.new, turn.context)
-        prefill = timing.prefill_seconds(turn.new, attended)
+        prefill = timing.prefill_alone_seconds(turn.new, turn.context)
         return turn.tool_seconds + turn.output * token_seconds + prefill
+
+    def alone(turn):
+        decode = timing.decode_alone_seconds(turn.context, turn.output)
+        return timing.prefill_alone_seconds(turn.new, turn.context) + decode
 
     budget = MemoryBudget(
         capacity_bytes=config.memory_bytes,
         bytes_per_token=timing.kv_bytes_per_token,
         bytes_per_sample=2 * timing.state_bytes,
     )
-    return Model(partial(ReferenceEngine, config), work, config.workers, budget)
+    make_engine = partial(ReferenceEngine, config)
+    return Model(make_engine, work, alone, config, config.workers, budget)
 
 
 class Setup(NamedTuple):
@@ -167,12 +180,25 @@ class CountingSink:
         pass
 
 
-def makespan(name, seed, policy):
-    """Seconds of virtual time until the last sample of a batch has ended."""
+def chains_and_model(name, seed):
     scenario = scenario_file().scenarios[name]
     family = chains_of(scenario.fam)
     chains = [family[line] for line in scenario.batches[seed].samples]
-    model = fixed_model() if scenario.model == "fixed" else reference_model(scenario, chains)
+    is_fixed = scenario.model == "fixed"
+    return chains, fixed_model() if is_fixed else reference_model(scenario, chains)
+
+
+def bound(name, seed):
+    """The lower bound of a batch, and what sets it."""
+    chains, model = chains_and_model(name, seed)
+    slots = scenario_file().scenarios[name].slots
+    return chains_bound(chains, alone_seconds=model.alone, slots=slots, engine=model.engine)
+
+
+def replay(name, seed, policy):
+    """Run a batch; its makespan in seconds of virtual time, and how many turns it had."""
+    scenario = scenario_file().scenarios[name]
+    chains, model = chains_and_model(name, seed)
     batch = Batch(chains)
     totals = {sample_id: sum(map(model.work, chain.turns)) for sample_id, chain in batch.items()}
     setup = POLICIES[policy](scenario, totals.__getitem__)
