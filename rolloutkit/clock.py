@@ -142,6 +142,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 class _Timer(asyncio.TimerHandle):
     def fire(self) -> None:
+        """Call back, unless it was cancelled after its time had come."""
         if not self.cancelled():
             self._run()
 
@@ -167,15 +168,23 @@ class _Timers:
             heapq.heapify(self._heap)
             self._sweep_at = max(self._MIN_SWEEP, 2 * len(self._heap))
 
-    def pop(self) -> list[_Timer]:
-        """The timers of the next time, which is now; none if nothing is armed."""
+    def pop_due(self) -> list[_Timer]:
+        """The timers whose time has come, in the order of their times and then of their ages."""
         due: list[_Timer] = []
-        while self._heap and (not due or self._heap[0][0] <= self.now):
-            when, _, timer = heapq.heappop(self._heap)
+        while self._heap and self._heap[0][0] <= self.now:
+            timer = heapq.heappop(self._heap)[2]
             if not timer.cancelled():
-                self.now = max(self.now, when)
                 due.append(timer)
         return due
+
+    def jump(self) -> bool:
+        """Make it the time of the next timer; False if nothing is armed."""
+        while self._heap and self._heap[0][2].cancelled():
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return False
+        self.now = max(self.now, self._heap[0][0])
+        return True
 
     def num_armed(self) -> int:
         return sum(not timer.cancelled() for _, _, timer in self._heap)
@@ -190,12 +199,10 @@ class _JumpingSelector(selectors.BaseSelector):
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:  # nothing is ready
-            due = self._timers.pop()
-            if not due:
-                raise DeadlockError(_describe_waiters(self._loop))
-            for timer in due:
-                timer.fire()
+        if timeout is None and not self._timers.jump():  # nothing is ready
+            raise DeadlockError(_describe_waiters(self._loop))
+        for timer in self._timers.pop_due():
+            self._loop.call_soon(timer.fire)  # behind what is ready
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -70,6 +70,16 @@ async def test_equal_timers_fire_in_the_order_in_which_they_were_armed():
     assert order == list(range(50))
 
 
+async def test_a_busy_coroutine_does_not_keep_due_timers_waiting():
+    fired = []
+
+    asyncio.get_running_loop().call_later(0, fired.append, True)
+    while not fired:
+        await asyncio.sleep(0)
+
+    assert clock.now() == 0
+
+
 async def test_cancelled_timers_do_not_pile_up():
     loop = asyncio.get_running_loop()
 
