@@ -186,9 +186,9 @@ class SampleContext:
         `tools`, where given, are on offer from here on; `tools_in_messages` says that the messages
         describe them. `prompt_tokens` is the length of the whole prompt, where the caller knows it
         and the engine takes no token ids. One request in flight per chain. Waits for memory first
-        when the sample is parked. Raises StopSample when turns, tokens or context are used up, EngineError,
-        RenderError, or LimitExceeded. Cancelling aborts the request on the server; no completion is
-        appended then.
+        when the sample is parked. Raises StopSample when turns, tokens or context are used up,
+        EngineError, RenderError, or LimitExceeded. Cancelling aborts the request on the server; no
+        completion is appended then.
         """
         self._require_going()
         dialogue = self.dialogue

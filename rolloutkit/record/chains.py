@@ -81,7 +81,7 @@ def read_chains(path: Path, family: str) -> list[RecordedChain]:
 
 
 def _weka(trace: Trace) -> RecordedChain:
-    return _scaled(trace, lambda turn, _: min(turn.tool_seconds or 0.0, _MAX_CLIENT_SECONDS))
+    return _scaled(trace, lambda turn, _: min(_seconds(turn.tool_seconds), _MAX_CLIENT_SECONDS))
 
 
 def _miniswe(trace: Trace) -> RecordedChain:
@@ -120,10 +120,17 @@ def _bfcl(trace: Trace) -> RecordedChain:
         new = _BFCL_TEMPLATE_TOKENS + shown // _CHARS_PER_TOKEN if index else _BFCL_PROMPT_TOKENS
         output = _BFCL_OUTPUT_TOKENS + (turn.output_chars or 0) // _CHARS_PER_TOKEN
         context += new
-        turns.append(RecordedTurn(context, new, output, turn.tool_seconds or 0.0))
+        turns.append(RecordedTurn(context, new, output, _seconds(turn.tool_seconds)))
         context += output
         shown = turn.observation_chars or 0
     return RecordedChain(trace.trace_id, tuple(turns))
+
+
+def _seconds(value: float | None) -> float:
+    """Seconds of a tool call; none was made where none are recorded."""
+    if value is not None and value < 0:
+        raise ValueError(f"tool_seconds is negative: {value}")
+    return value or 0.0
 
 
 def _known(value: int | None, name: str) -> int:

@@ -2,8 +2,8 @@
 
 What must come before an operation in its own chain is its head, what must come after it its tail.
 Operations with a head of at least x and a tail of at least y all fall between x and y before
-the end, so that the end is at least x + their service / capacity + y. The best x and y are sought on
-a grid of quantiles: a coarser grid gives a smaller bound, never a wrong one.
+the end, so that the end is at least x + their service / capacity + y. The best x and y are sought
+on a grid of quantiles: a coarser grid gives a smaller bound, never a wrong one.
 """
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ class ReferenceEngine:
             raise RequestError(f"there is no worker {name!r}; known: {', '.join(self._stations)}")
         asked_at = asyncio.get_running_loop().time()
         call = Call(request.sample_id, self._sizes_of(request), request.priority)
+        if not station.worker.fits(call):
+            raise RequestError(f"{call.num_final} tokens do not fit the memory of {name}")
         done_at = await station.serve(call)
         sizes = call.sizes
         prefill = self._timing.prefill_alone_seconds(sizes.new, sizes.context)

@@ -89,10 +89,13 @@ class ReferenceWorker:
         """Calls that hold memory."""
         return self._num_reserved
 
+    def fits(self, call: Call) -> bool:
+        """Whether an empty worker has memory for the call."""
+        return self._timing.running_bytes(call.num_final) <= self.memory.capacity_bytes
+
     def submit(self, call: Call, now: float) -> None:
-        """Queue a call. ValueError if it can never fit."""
-        if self._timing.running_bytes(call.num_final) > self.memory.capacity_bytes:
-            raise ValueError(f"{call.num_final} tokens do not fit the worker's memory")
+        """Queue a call, which must fit: one that does not would block the others for ever."""
+        assert self.fits(call)
         heapq.heappush(self._waiting, (-call.priority, next(self._arrivals), call))
         self._follow(now)
         self._go_on(now)
