@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -19,13 +19,16 @@ from rolloutkit.sim.timing import MODELS, ModelTiming
 from rolloutkit.sim.worker import Call, ReferenceWorker, Sizes
 from rolloutkit.types import Completion, FinishReason, GenerateRequest, SampleId
 
-SizesOf = Callable[[GenerateRequest], Sizes]
+SizesOf: TypeAlias = Callable[[GenerateRequest], Sizes]
+"""Says how large the call of a request is."""
+
+Model: TypeAlias = Literal["ling-3.0-flash", "qwen3-32b"]
 
 
 class ReferenceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which model on how many workers."""
 
-    model: Literal["ling-3.0-flash", "qwen3-32b"] = "qwen3-32b"
+    model: Model = "qwen3-32b"
     num_workers: Annotated[int, msgspec.Meta(ge=1)] = 1
     memory_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of a worker's cache memory
     max_running: Annotated[int, msgspec.Meta(ge=1)] = 256  # requests of one worker
