@@ -15,7 +15,13 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionSettings
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder, MemoryBudget
+from rolloutkit.admission import (
+    AdmissionLimits,
+    AdmissionQueue,
+    DatasetOrder,
+    LeastLoaded,
+    MemoryBudget,
+)
 from rolloutkit.errors import ConfigError
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
@@ -29,6 +35,7 @@ from rolloutkit.protocols import (
     Engine,
     Environment,
     HasModelFile,
+    HasWorkers,
     Placement,
     Priority,
     Renderer,
@@ -67,7 +74,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     admission: AdmissionOrder | None = None
     actions: Callable[[], ActionOrder] | None = None  # one order per kind of action
     priority: Priority | None = None  # of model calls
-    placement: Placement | None = None
+    placement: Placement | None = None  # None: the least loaded worker, where there are several
     budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
 
 
@@ -120,7 +127,7 @@ def prepare(
         AdmissionQueue(
             settings.admission,
             DatasetOrder() if policies.admission is None else policies.admission,
-            placement=policies.placement,
+            placement=_placement(engine) if policies.placement is None else policies.placement,
             budget=policies.budget,
         ),
         sink,
@@ -241,6 +248,10 @@ def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
     if isinstance(given, TokenRenderer):
         check_append_only(given)
     return given
+
+
+def _placement(engine: Engine) -> Placement | None:
+    return LeastLoaded(engine.worker_names) if isinstance(engine, HasWorkers) else None
 
 
 def _constrains(settings: Settings, capabilities: Capabilities) -> bool:

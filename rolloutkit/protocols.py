@@ -84,6 +84,14 @@ class HasModelFile(Protocol):
     def model_file(self) -> Path: ...
 
 
+@runtime_checkable
+class HasWorkers(Protocol):
+    """An engine of several workers, each with a cache of its own: samples are placed on them."""
+
+    @property
+    def worker_names(self) -> Sequence[str]: ...
+
+
 class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says of itself; None = not reported, never 0."""
 

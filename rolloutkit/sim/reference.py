@@ -43,11 +43,6 @@ class ReferenceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Cache memory of one worker."""
         return int(self.timing.memory_bytes * self.memory_scale)
 
-    @property
-    def workers(self) -> list[str]:
-        """Names of the workers, as permits and requests call them."""
-        return [f"worker-{index}" for index in range(self.num_workers)]
-
 
 class ReferenceEngine:
     """`ReferenceWorker`s on the loop's clock. A request without a worker goes to the first.
@@ -62,20 +57,24 @@ class ReferenceEngine:
         self._sizes_of = sizes_of
         self._timing = config.timing
         self._stations = {
-            name: _Station(
+            f"worker-{index}": _Station(
                 ReferenceWorker(
                     config.timing,
                     memory_bytes=config.memory_bytes,
                     max_running=config.max_running,
                 )
             )
-            for name in config.workers
+            for index in range(config.num_workers)
         }
         self._capabilities = Capabilities(cached_tokens=True, priority=True)
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def worker_names(self) -> Sequence[str]:
+        return tuple(self._stations)
 
     @property
     def workers(self) -> Sequence[ReferenceWorker]:

@@ -7,6 +7,7 @@ nothing; how many there are follows from the seed.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -65,6 +66,10 @@ class SpeakingEngine:
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def worker_names(self) -> Sequence[str]:
+        return self._engine.worker_names
 
     @property
     def num_running(self) -> int:

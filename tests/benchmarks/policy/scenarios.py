@@ -5,6 +5,7 @@ policy study ("Acceptance scenarios"). A makespan here is one run of the product
 virtual time.
 """
 
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +14,14 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionSettings, CaasOrder, PoolLimits
-from rolloutkit.admission import AdmissionLimits, LeastLoaded, MemoryBudget
+from rolloutkit.admission import AdmissionLimits, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
 from rolloutkit.limits import Limits, RetryPolicy
-from rolloutkit.record.chains import read_chains
+from rolloutkit.protocols import Engine
+from rolloutkit.record.chains import RecordedTurn, read_chains
 from rolloutkit.sim.bound import chains_bound
 from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
-from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
+from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine, SizesOf
 from rolloutkit.sim.replay import Batch
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.types import Status
@@ -65,11 +67,10 @@ class Model(NamedTuple):
     idle engine.
     """
 
-    make_engine: object
-    work: object
-    alone: object
+    make_engine: Callable[[SizesOf], Engine]
+    work: Callable[[RecordedTurn], float]
+    alone: Callable[[RecordedTurn], float]
     engine: ReferenceConfig | None
-    workers: list[str]
     budget: MemoryBudget | None
 
 
@@ -84,7 +85,7 @@ def fixed_model():
     def work(turn):
         return turn.tool_seconds + alone(turn)
 
-    return Model(partial(UncontendedEngine, config), work, alone, None, ["worker-0"], None)
+    return Model(partial(UncontendedEngine, config), work, alone, None, None)
 
 
 def reference_model(scenario, chains):
@@ -113,7 +114,7 @@ def reference_model(scenario, chains):
         bytes_per_sample=2 * timing.state_bytes,
     )
     make_engine = partial(ReferenceEngine, config)
-    return Model(make_engine, work, alone, config, config.workers, budget)
+    return Model(make_engine, work, alone, config, budget)
 
 
 class Setup(NamedTuple):
@@ -210,11 +211,8 @@ def replay(name, seed, policy):
         retry=RetryPolicy(max_attempts=1),
         keep_messages=False,
     )
-    policies = msgspec.structs.replace(
-        setup.policies,
-        placement=LeastLoaded(model.workers),
-        budget=model.budget if setup.parks else None,
-    )
+    budget = model.budget if setup.parks else None
+    policies = msgspec.structs.replace(setup.policies, budget=budget)
 
     async def main():
         orchestrator = prepare(
