@@ -13,8 +13,7 @@ from rolloutkit.protocols import ActionOrder, Stage
 
 
 class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Slots and start rates of the four stages, the same for every environment unless `kinds` says
-    more.
+    """Slots and start rates of the four stages, alike for every environment unless `kinds` differs.
 
     `kinds` holds kinds by name: `bash` for what a program calls `act("bash", ...)`, `bfcl.step` for
     one stage of one environment.
@@ -34,9 +33,11 @@ class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stage = kind.rpartition(".")[2]
         return getattr(self, stage) if stage in _STAGES else self.step
 
-    def scheduler(self) -> ActionScheduler:
+    def scheduler(
+        self, on_pool: Callable[[str, PoolLimits], None] | None = None
+    ) -> ActionScheduler:
         """A scheduler with these capacities and this order."""
-        return ActionScheduler(self.limits_of, _ORDERS[self.order])
+        return ActionScheduler(self.limits_of, _ORDERS[self.order], on_pool)
 
 
 _STAGES = frozenset(stage.value for stage in Stage)
