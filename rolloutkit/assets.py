@@ -54,12 +54,17 @@ def bundled_model() -> ModelFile:
 
     Raises ConfigError with the command that installs it, or when its content is not the known one.
     """
+    return checked_model(bundled_path(), BUNDLED_SHA256)
+
+
+def bundled_path() -> Path:
+    """Where the bundled model lies, its content unchecked. Raises ConfigError if it is missing."""
     spec = importlib.util.find_spec(BUNDLED_PACKAGE)
     folders = (spec.submodule_search_locations or []) if spec is not None else []
     for folder in folders:
         path = Path(folder) / BUNDLED_FILE
         if path.is_file():
-            return checked_model(path, BUNDLED_SHA256)
+            return path
     raise ConfigError(f"the bundled model is not installed: run `{INSTALL_COMMAND}`")
 
 

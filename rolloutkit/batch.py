@@ -7,14 +7,16 @@ leave engine and environments as they found them: whoever opened an engine close
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import concurrent.futures
+import queue
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.actions import ActionSettings
+from rolloutkit.actions import ActionSettings, PoolLimits
 from rolloutkit.admission import (
     AdmissionLimits,
     AdmissionQueue,
@@ -22,7 +24,7 @@ from rolloutkit.admission import (
     LeastLoaded,
     MemoryBudget,
 )
-from rolloutkit.errors import ConfigError
+from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
@@ -43,7 +45,7 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import RunStarted
+from rolloutkit.record.events import PoolOpened, RunStarted
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
@@ -97,31 +99,38 @@ def prepare(
     """
     settings = settings or Settings()
     environments = _environments(environment)
-    capabilities = engine.capabilities
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
+    _check_names(settings, environments)
     time = clock.timer()
+    started_at = time()
+    started = _run_started(engine, environments, settings, num_samples)
+
+    def on_pool(kind: str, limits: PoolLimits) -> None:
+        if recorder is not None and limits.slots is not None and kind not in started.slots:
+            recorder.emit(PoolOpened(t=time() - started_at, kind=kind, slots=limits.slots))
+
     services = Services(
         engine=engine,
-        capabilities=capabilities,
+        capabilities=engine.capabilities,
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=settings.actions.scheduler(policies.actions),
+        actions=settings.actions.scheduler(on_pool, policies.actions),
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
         recorder=recorder,
         time=time,
-        started_at=time(),
+        started_at=started_at,
         seed=settings.seed,
-        constrain_calls=_constrains(settings, capabilities),
+        constrain_calls=_constrains(settings, engine.capabilities),
         priority=policies.priority,
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
     if recorder is not None:
-        recorder.emit(_run_started(services, settings, num_samples))
+        recorder.emit(started)
     return Orchestrator(
         services,
         AdmissionQueue(
@@ -148,8 +157,9 @@ async def rollout(
 ) -> AsyncGenerator[Trajectory]:
     """Run a batch and yield each trajectory as its sample ends; every sample comes exactly once.
 
-    A consumer that is slow holds admission back. Leaving the loop early (`break`, an exception,
-    `aclose()`) cancels the samples that live, closes their sessions, and then returns.
+    A consumer that is slow holds admission back. `aclose()` cancels the samples that live, closes
+    their sessions, and then returns. `break` does the same, but in the background, as for every
+    async generator: use `contextlib.aclosing` to have it done when the block is left.
     """
     sink = StreamSink()
     orchestrator = prepare(
@@ -193,7 +203,7 @@ def run(
 
     async def main() -> list[Trajectory]:
         collected = CollectSink()
-        async with opened(engine):
+        async with opened(engine, (settings or Settings()).limits.admin):
             orchestrator = prepare(
                 collected if sink is None else TeeSink(sink, collected),
                 engine=engine,
@@ -213,13 +223,31 @@ def run(
 
 
 def run_anywhere(main: Callable[[], Coroutine[Any, Any, T]], *, time: clock.TimeMode = "real") -> T:
-    """Run a program on a loop of its own, in a thread where a loop runs already (a notebook)."""
+    """Run a program on a loop of its own, in a thread where a loop runs already (a notebook).
+
+    Interrupting the caller cancels the program and waits for its end.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return clock.run(main(), time=time)
-    future = DaemonThreads().submit(lambda: clock.run(main(), time=time))
-    return future.result()
+    started: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    async def cancellable() -> T:
+        loop, job = asyncio.get_running_loop(), asyncio.current_task()
+        assert job is not None
+        started.put(lambda: loop.call_soon_threadsafe(job.cancel))
+        return await main()
+
+    future = DaemonThreads().submit(lambda: clock.run(cancellable(), time=time))
+    cancel = started.get()
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        if not future.done():
+            cancel()
+            concurrent.futures.wait([future])
+        raise
 
 
 def count_samples(tasks: TaskSource) -> int | None:
@@ -264,11 +292,31 @@ def _constrains(settings: Settings, capabilities: Capabilities) -> bool:
     return settings.constrain_calls
 
 
-def _run_started(services: Services, settings: Settings, num_samples: int | None) -> RunStarted:
-    kinds = [stage_kind(name, stage) for name in services.environments for stage in Stage]
-    slots = {
-        kind: settings.actions.limits_of(kind).slots for kind in [*kinds, *settings.actions.kinds]
-    }
+def _check_names(settings: Settings, environments: Mapping[str, Environment]) -> None:
+    """Refuse limits for environments that the run does not have: they would limit nothing."""
+    known = ", ".join(sorted(environments)) or "none"
+    for name in settings.admission.max_sessions:
+        if name not in environments:
+            raise ConfigError(
+                f"admission.max_sessions: no environment is called {name!r}; this run has: {known}"
+            )
+    for kind in settings.actions.kinds:
+        name, dot, stage = kind.rpartition(".")
+        if dot and (name not in environments or stage not in set(Stage)):
+            raise ConfigError(
+                f"actions.kinds: {kind!r} is no stage of an environment: write NAME.STAGE, NAME "
+                f"one of {known}, STAGE one of {', '.join(Stage)}"
+            )
+
+
+def _run_started(
+    engine: Engine,
+    environments: Mapping[str, Environment],
+    settings: Settings,
+    num_samples: int | None,
+) -> RunStarted:
+    kinds = [stage_kind(name, stage) for name in environments for stage in Stage]
+    slots = {kind: settings.actions.limits_of(kind).slots for kind in kinds}
     return RunStarted(
         t=0.0,
         time="virtual" if clock.is_virtual() else "real",
@@ -276,17 +324,28 @@ def _run_started(services: Services, settings: Settings, num_samples: int | None
         num_samples=num_samples,
         max_samples=settings.admission.max_samples,
         slots={kind: count for kind, count in slots.items() if count is not None},
-        parallelism=services.capabilities.parallelism,
+        parallelism=engine.capabilities.parallelism,
         order=settings.actions.order,
         service_times="uncontended" if clock.is_virtual() else "observed",
     )
 
 
 @asynccontextmanager
-async def opened(engine: Engine) -> AsyncGenerator[None]:
-    """Enter an engine that is an async context manager; any other is open as it is."""
-    if isinstance(engine, AbstractAsyncContextManager):
-        async with engine:
-            yield
-    else:
+async def opened(engine: Engine, seconds: float) -> AsyncGenerator[None]:
+    """Enter an engine that is an async context manager within `seconds`; others are open already.
+
+    Raises ConfigError when it cannot be opened: it has not begun to work.
+    """
+    async with AsyncExitStack() as stack:
+        if isinstance(engine, AbstractAsyncContextManager):
+            try:
+                async with asyncio.timeout(seconds):
+                    with boundary(EngineError):
+                        await stack.enter_async_context(engine)
+            except TimeoutError:
+                raise ConfigError(
+                    f"engine: no answer within limits.admin of {seconds:g} s: look at its log"
+                ) from None
+            except EngineError as error:
+                raise ConfigError(f"engine: {error}") from None
         yield

@@ -65,8 +65,8 @@ def _rare_collections() -> Generator[None]:
     """Collect cyclic garbage less often while a program runs.
 
     Samples are long-lived and many; at CPython's default thresholds the collector walks them so
-    often that 50,000 samples run at half the speed of 10,000 (tests/benchmarks/virtual_turns.py). A
-    process that has thresholds of its own keeps them.
+    often that 50,000 samples run at half the speed of 10,000
+    (tests/benchmarks/bench_virtual_turns.py). A process that has thresholds of its own keeps them.
     """
     before = gc.get_threshold()
     if before[0] == 0 or before[0] > _CPYTHON_GEN0_MAX:
@@ -274,6 +274,7 @@ class Watchdog:
         "_hard_limit",
         "_is_lazy",
         "_job",
+        "_left",
         "_loop",
     )
 
@@ -285,24 +286,45 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
         self._deadline = math.inf
-        self._hard = math.inf
+        self._hard = math.inf  # inf = no block is entered
+        self._left = math.inf
         self._hard_limit = self._expiring = ("", math.inf)
         self._fired = False
         self._cancels = 0
 
-    def limit(self, name: str, seconds: float) -> Watchdog:
-        """Bound the wait inside the following `with` block by `seconds`, to be reported as
-        `name`.
+    @property
+    def is_busy(self) -> bool:
+        """Whether it bounds a wait at the moment."""
+        return self._hard != math.inf
+
+    def limit(self, name: str, seconds: float, stated: float | None = None) -> Watchdog:
+        """Bound the wait inside the following `with` block by `seconds`.
+
+        An overrun is reported as `name` of `stated` seconds: the configured limit, where `seconds`
+        is what was left of it.
         """
-        assert self._deadline == math.inf, "limits do not nest"
-        self._hard_limit = self._expiring = (name, seconds)
+        assert not self.is_busy, "limits do not nest"
+        self._hard_limit = self._expiring = (name, seconds if stated is None else stated)
         self._hard = self._loop.time() + seconds
         return self
 
+    def pause(self) -> None:
+        """Stop counting inside a block; `resume` goes on with what was left."""
+        self._left = self._hard - self._loop.time()
+        self._deadline = math.inf
+
+    def resume(self) -> None:
+        """Go on counting after `pause`."""
+        self._hard = self._loop.time() + self._left
+        self._move(self._hard)
+
     def progress(self, name: str, seconds: float) -> None:
-        """Move the deadline to `seconds` from now, reported as `name`, but never past the hard
-        limit.
+        """Move the deadline to `seconds` from now, reported as `name`, never past the hard limit.
+
+        Outside a block, where a call that is over reports late, it does nothing.
         """
+        if not self.is_busy:
+            return
         deadline = self._loop.time() + seconds
         if deadline < self._hard:
             self._expiring = (name, seconds)
@@ -317,7 +339,7 @@ class Watchdog:
         self._move(self._hard)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._deadline = math.inf
+        self._deadline = self._hard = math.inf
         if not self._is_lazy:
             self.close()
         if self._fired:
@@ -353,6 +375,4 @@ class Watchdog:
             self._move(self._deadline)
 
 
-_EMPTY = (
-    Context()
-)  # a timer needs no variables; copying the caller's context costs memory per sample
+_EMPTY = Context()  # a timer needs no variables; copying the caller's costs memory per sample

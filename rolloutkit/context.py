@@ -8,8 +8,10 @@ the sample's life: that is `sample.py`.
 from __future__ import annotations
 
 import inspect
+import logging
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,6 +69,8 @@ T = TypeVar("T")
 MODEL_CALL = "model_call"
 """The kind under which a model call's priority is asked for."""
 
+logger = logging.getLogger(__name__)
+
 _TURN_SEED_STEP = 0x9E3779B1  # the 32-bit golden ratio: spreads consecutive turns over the seeds
 
 
@@ -78,6 +82,21 @@ class Ending(NamedTuple):
     failure: Failure | None = None
     cancel_reason: CancelReason | None = None
     score: Score | None = None  # set by a program that scores itself
+
+
+class _Sort(NamedTuple):
+    """What sort of action it is: its limit, what its errors are, and the counter it adds to."""
+
+    limit: str
+    error: type[RolloutError]
+    adds_to: str
+    is_in_turn: bool = False
+
+
+_SET_UP = _Sort("set_up", SetUpFailed, "set_up_seconds")
+_ACTION = _Sort("action", EnvironmentFailed, "act_seconds", is_in_turn=True)
+_SCORING = _Sort("scoring", ScoreFailed, "score_seconds")
+_CLOSING = _Sort("close", EnvironmentFailed, "close_seconds")
 
 
 class SampleContext:
@@ -93,6 +112,7 @@ class SampleContext:
         "activity",
         "activity_since",
         "attempt",
+        "close_seconds",
         "dialogue",
         "generate_seconds",
         "num_actions",
@@ -111,7 +131,7 @@ class SampleContext:
     ) -> None:
         self._services = services
         self._permit = permit
-        self._bounds = Bounds(services.limits, watchdog)
+        self._bounds = Bounds(services.limits, watchdog, services.time)
         self.dialogue = Dialogue(services)
         self._is_over = False
         self._jobs: list[Job[Any]] = []
@@ -127,6 +147,7 @@ class SampleContext:
         self.slot_wait_seconds = 0.0
         self.set_up_seconds = 0.0
         self.score_seconds = 0.0
+        self.close_seconds = 0.0
         self.parked_seconds = 0.0
         self.worker = permit.worker
 
@@ -185,9 +206,11 @@ class SampleContext:
 
         `tools`, where given, are on offer from here on; `tools_in_messages` says that the messages
         describe them. `prompt_tokens` is the length of the whole prompt, where the caller knows it
-        and the engine takes no token ids. One request in flight per chain. Waits for memory first
-        when the sample is parked. Raises StopSample when turns, tokens or context are used up,
-        EngineError, RenderError, or LimitExceeded. Cancelling aborts the request on the server; no
+        and the engine takes no token ids. One request in flight per chain: a second raises
+        ProgramError. Waits for memory first when the sample is parked. Raises StopSample when
+        turns, tokens or context are used up, EngineError, RenderError, or LimitExceeded. What was
+        to be appended stays when the call fails: to try again, call without it. Cancelling aborts
+        the request on the server; no completion is appended then.
         completion is appended then.
         """
         self._require_going()
@@ -197,14 +220,18 @@ class SampleContext:
             dialogue.tools, dialogue.tools_in_messages = tools, tools_in_messages
         if dialogue.num_turns >= self._services.limits.max_turns:
             raise StopSample(StopReason.MAX_TURNS)
-        dialogue.append_context(chain, messages, token_ids)
-        context_tokens = len(chain) or prompt_tokens or dialogue.num_known(chain)
-        if chain.index == 0:  # the others of a sample come and go within its turns
-            self._permit.grow(context_tokens)
-        parked_seconds = await self._resume() if self._permit.is_parked else 0.0
-        request = self._request(chain, sampling, json_schema)
-        completion = await self._call_engine(request, chain, parked_seconds)
-        reply = dialogue.append_completion(chain, completion)
+        dialogue.begin_turn(chain)
+        try:
+            dialogue.append_context(chain, messages, token_ids)
+            if chain.index == 0:  # the others of a sample come and go within its turns
+                self._permit.grow(len(chain) or prompt_tokens or dialogue.num_known(chain))
+            parked_seconds = await self._resume() if self._permit.is_parked else 0.0
+            request = self._request(chain, sampling, json_schema)
+            completion = await self._call_engine(request, chain, parked_seconds)
+            self._require_going()
+            reply = dialogue.append_completion(chain, completion)
+        finally:
+            dialogue.end_turn(chain)
         self.worker = completion.worker or self.worker
         self._begin("between turns")
         return reply
@@ -220,8 +247,7 @@ class SampleContext:
         """
         self._require_going()
         run = call if inspect.iscoroutinefunction(call) else partial(_off_the_loop, call)
-        seconds = self._services.limits.action if timeout is None else timeout
-        return await self._act(kind, run, "action", seconds, EnvironmentFailed)
+        return await self._act(kind, run, _ACTION, timeout)
 
     # The environment's stages; the built-in loop and the closer use them.
 
@@ -229,45 +255,27 @@ class SampleContext:
         """Set the session up, in a slot of its set-up stage; it is closed whatever happens."""
         self._require_going()
         self.session = session
-        limit = self._services.limits.set_up
-        before = self.act_seconds
-        try:
-            observation = await self._act(
-                self._kind(Stage.SET_UP), session.reset, "set_up", limit, SetUpFailed
-            )
-        finally:
-            self.set_up_seconds, self.act_seconds = self.act_seconds - before, before
+        run = partial(_observe, session.reset)
+        observation = await self._act(self._kind(Stage.SET_UP), run, _SET_UP)
         self.reward += observation.reward
         return observation
 
     async def step(self, session: EnvironmentSession, reply: Reply) -> Observation:
         """Let the session carry out a reply, in a slot of its step stage."""
         self._require_going()
-        observation = await self._act(
-            self._kind(Stage.STEP),
-            partial(session.step, reply),
-            "action",
-            self._services.limits.action,
-            EnvironmentFailed,
-        )
+        run = partial(_observe, partial(session.step, reply))
+        observation = await self._act(self._kind(Stage.STEP), run, _ACTION)
         self.reward += observation.reward
         return observation
 
     async def score(self, session: EnvironmentSession) -> Score | None:
         """Score what was done, in a slot of the score stage."""
-        limit = self._services.limits.scoring
-        before = self.act_seconds
-        try:
-            return await self._act(
-                self._kind(Stage.SCORE), session.score, "scoring", limit, ScoreFailed
-            )
-        finally:
-            self.score_seconds, self.act_seconds = self.act_seconds - before, before
+        run = partial(_scored, session.score)
+        return await self._act(self._kind(Stage.SCORE), run, _SCORING)
 
     async def close(self, session: EnvironmentSession) -> None:
         """Close the session, in a slot of the close stage."""
-        limit = self._services.limits.close
-        await self._act(self._kind(Stage.CLOSE), session.close, "close", limit, EnvironmentFailed)
+        await self._act(self._kind(Stage.CLOSE), session.close, _CLOSING)
 
     # The ends of an attempt.
 
@@ -279,12 +287,24 @@ class SampleContext:
             )
         )
 
+    def bounded(self) -> AbstractContextManager[None]:
+        """Bounds the attempt inside the block by `limits.sample`."""
+        return self._bounds.attempt()
+
     def end(self) -> None:
         """The attempt is over: refuse to go on, cancel its children. Idempotent, never waits."""
         self._is_over = True
         for job in self._jobs:
             job.cancel()
-        self._jobs.clear()
+
+    async def settle(self) -> None:
+        """Wait until the cancelled children have let go, for `limits.close` at most."""
+        try:
+            with self._bounds.watchdog().limit("close", self._services.limits.close):
+                for job in self._jobs:
+                    await job.outcome()
+        except LimitExceeded:
+            logger.warning("children of %s do not end when cancelled", self.sample_id)
 
     def adopt(self, watchdog: Watchdog) -> None:
         """Let the calling coroutine drive what is left of the sample."""
@@ -337,8 +357,13 @@ class SampleContext:
         self._begin("parked")
         started = services.time()
         services.record(SampleParked(t=services.elapsed(), sample_id=str(self.sample_id)))
-        with self._bounds.waiting("pause", services.limits.pause):
-            await self._permit.resume()
+        bounds = self._bounds
+        bounds.begin_wait()
+        try:
+            with bounds.watchdog().limit("pause", services.limits.pause):
+                await self._permit.resume()
+        finally:
+            bounds.end_wait()
         parked = services.time() - started
         self.parked_seconds += parked
         services.record(
@@ -388,15 +413,15 @@ class SampleContext:
         limits = services.limits
         bounds.start_turn()
         watchdog = bounds.watchdog()
-        on_progress = partial(_on_progress, watchdog, limits.model_progress)
+        on_progress = _Progress(watchdog, limits.model_progress)
         completion: Completion | None = None
         failure: RolloutError | None = None
         self._begin("generating")
         started = services.time()
+        bounds.begin_work()
         try:
-            with bounds.active("model_call", limits.model_call, watchdog), boundary(EngineError):
-                if services.capabilities.progress:
-                    on_progress(0)
+            limit = bounds.within_turn("model_call", limits.model_call, watchdog)
+            with limit, boundary(EngineError):
                 completion = await services.engine.generate(request, on_progress)
             return completion
         except ContextFullError:
@@ -405,8 +430,8 @@ class SampleContext:
             failure = error
             raise
         finally:
+            bounds.end_work()
             seconds = services.time() - started
-            bounds.charge(seconds)
             self.generate_seconds += seconds
             if services.recorder is not None:
                 self._record_call(chain, seconds, parked_seconds, completion, failure)
@@ -454,23 +479,33 @@ class SampleContext:
         self,
         kind: str,
         call: Callable[[], Awaitable[T]],
-        limit: str,
-        limit_seconds: float,
-        error: type[RolloutError],
+        sort: _Sort,
+        timeout: float | None = None,
     ) -> T:
         """Wait for a slot, run, give the slot back, and write down what it took."""
         services, bounds = self._services, self._bounds
         watchdog = bounds.watchdog()
         self._begin(f"waiting for {kind}")
         asked = services.time()
-        with bounds.waiting("queue", services.limits.queue, watchdog):
-            slot = await services.actions.acquire(self._demand(kind))
+        bounds.begin_wait()
+        try:
+            with watchdog.limit("queue", services.limits.queue):
+                slot = await services.actions.acquire(self._demand(kind))
+        finally:
+            bounds.end_wait()
         started = services.time()
         self.slot_wait_seconds += started - asked
         self._begin(kind)
+        limit: float = getattr(services.limits, sort.limit) if timeout is None else timeout
         outcome, value = ActionOutcome.CANCELLED, None
+        bounds.begin_work()
         try:
-            with bounds.active(limit, limit_seconds, watchdog), boundary(error):
+            bound = (
+                bounds.within_turn(sort.limit, limit, watchdog)
+                if sort.is_in_turn
+                else watchdog.limit(sort.limit, limit)
+            )
+            with bound, boundary(sort.error):
                 value = await call()
             outcome = ActionOutcome.OK
             return value
@@ -480,10 +515,10 @@ class SampleContext:
             raise
         finally:
             slot.release()
+            bounds.end_work()
             seconds = services.time() - started
-            bounds.charge(seconds)
-            self.act_seconds += seconds
-            self.num_actions += 1
+            setattr(self, sort.adds_to, getattr(self, sort.adds_to) + seconds)
+            self.num_actions += sort.is_in_turn
             if services.recorder is not None:
                 self._record_action(kind, started - asked, seconds, outcome, value)
 
@@ -532,9 +567,46 @@ class SampleContext:
 _NOT_DONE = Completion(finish_reason=FinishReason.ABORT)  # stands in for one that did not come
 
 
-def _on_progress(watchdog: Watchdog, seconds: float, num_tokens: int) -> None:
-    del num_tokens
-    watchdog.progress("model_progress", seconds)
+class _Progress:
+    """Moves a call's deadline when there is a new token; from the first one on, since before that
+    the call may wait in the engine's own queue.
+    """
+
+    __slots__ = ("_num_tokens", "_seconds", "_watchdog")
+
+    def __init__(self, watchdog: Watchdog, seconds: float) -> None:
+        self._watchdog = watchdog
+        self._seconds = seconds
+        self._num_tokens = 0
+
+    def __call__(self, num_tokens: int) -> None:
+        if num_tokens > self._num_tokens:
+            self._num_tokens = num_tokens
+            self._watchdog.progress("model_progress", self._seconds)
+
+
+async def _observe(call: Callable[[], Awaitable[Observation]]) -> Observation:
+    observation = await call()
+    if not isinstance(observation, Observation):  # pyright: ignore[reportUnnecessaryIsInstance] - users' code
+        raise TypeError(f"expected an Observation, got {observation!r}")
+    return observation
+
+
+async def _scored(call: Callable[[], Awaitable[Score | float | None]]) -> Score | None:
+    return as_score(await call())
+
+
+def as_score(value: object) -> Score | None:
+    """A score, or a plain number as one. Raises TypeError for anything else."""
+    match value:
+        case None:
+            return None
+        case Score(value=int() | float()):
+            return value
+        case int() | float():
+            return Score(float(value))
+        case _:
+            raise TypeError(f"expected a Score, a number or None, got {value!r}")
 
 
 async def _off_the_loop(call: Callable[[], Awaitable[T] | T]) -> T:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutkit.errors import ConfigError, EngineError, RenderError, StopSample, boundary
+import msgspec
+
+from rolloutkit.errors import (
+    ConfigError,
+    EngineError,
+    EnvironmentFailed,
+    ProgramError,
+    RenderError,
+    StopSample,
+    boundary,
+)
 from rolloutkit.services import Services
 from rolloutkit.types import (
     AssistantMessage,
@@ -20,9 +30,8 @@ from rolloutkit.types import (
     Reply,
     StopReason,
     TokenPrompt,
+    ToolCall,
     ToolSpec,
-    as_message,
-    with_call_ids,
 )
 
 _SAYS_NOTHING = AssistantMessage()
@@ -32,6 +41,7 @@ class Dialogue:
     """Counts are sums over the turns so far; None once an engine did not report one."""
 
     __slots__ = (
+        "_in_flight",
         "_messages",
         "_num_known",
         "_services",
@@ -48,6 +58,7 @@ class Dialogue:
         self._services = services
         self._messages: list[list[Message]] = [[]]  # per chain
         self._num_known = [0]  # per chain: tokens that the engine has seen
+        self._in_flight: set[int] = set()  # chains with a request under way
         self.chains = [Chain()]
         self.tools: tuple[ToolSpec, ...] = ()
         self.tools_in_messages = False
@@ -82,7 +93,8 @@ class Dialogue:
         if messages:
             chain.append_context(self._render(chain, messages))
         if len(token_ids):
-            chain.append_context(token_ids)
+            with boundary(EnvironmentFailed):
+                chain.append_context(token_ids)
 
     def append_completion(self, chain: Chain, completion: Completion) -> Reply:
         """Append what the model said, and say what it means."""
@@ -120,8 +132,18 @@ class Dialogue:
         """The schema that constrains the next completion, if calls are constrained."""
         services = self._services
         if services.constrain_calls and self.tools and services.renderer is not None:
-            return services.renderer.call_schema(self.tools)
+            with boundary(RenderError):
+                return services.renderer.call_schema(self.tools)
         return None
+
+    def begin_turn(self, chain: Chain) -> None:
+        """A request for this chain goes out; raises ProgramError while another is under way."""
+        if chain.index in self._in_flight:
+            raise ProgramError(f"chain {chain.index} has a request in flight: await it first")
+        self._in_flight.add(chain.index)
+
+    def end_turn(self, chain: Chain) -> None:
+        self._in_flight.discard(chain.index)
 
     def room(self, chain: Chain, max_tokens: int) -> int:
         """How many tokens the next completion may have; StopSample when there is no room."""
@@ -155,3 +177,32 @@ class Dialogue:
 
 def _add(total: int | None, value: int | None) -> int | None:
     return None if total is None or value is None else total + value
+
+
+def with_call_ids(message: AssistantMessage, turn: int) -> AssistantMessage:
+    """The same message, its calls named `call_{turn}_{index}` where the model did not name them."""
+    if all(call.call_id for call in message.tool_calls):
+        return message
+    calls = tuple(
+        ToolCall(call.name, call.arguments, call.call_id or f"call_{turn}_{index}")
+        for index, call in enumerate(message.tool_calls)
+    )
+    return AssistantMessage(message.content, calls, message.malformed_calls)
+
+
+def as_message(message: AssistantMessage) -> Message:
+    """The OpenAI-style form of what the model said."""
+    spoken: Message = {"role": "assistant", "content": message.content}
+    if message.tool_calls:
+        spoken["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": msgspec.json.encode(call.arguments).decode(),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    return spoken

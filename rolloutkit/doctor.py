@@ -1,17 +1,15 @@
 """Pre-flight checks: everything that can be found out before the first sample starts.
 
 `examine` looks at the configuration and this machine and makes the parts of a run on the way;
-`opened_engine` and `examine_engine` look at the engine. `rolloutkit doctor` shows what they found,
+`examine_engine` looks at the opened engine. `rolloutkit doctor` shows what they found,
 and `rolloutkit run` refuses to start on a failure.
 """
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rolloutkit.batch import count_samples, opened
+from rolloutkit.batch import count_samples
 from rolloutkit.config import (
     Parts,
     RunConfig,
@@ -29,8 +27,7 @@ from rolloutkit.config import (
     make_renderer,
     make_tasks,
 )
-from rolloutkit.errors import ConfigError, EngineError, boundary
-from rolloutkit.protocols import Engine
+from rolloutkit.errors import ConfigError
 from rolloutkit.render import TokenRenderer, check_append_only
 
 T = TypeVar("T")
@@ -96,23 +93,6 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
         return Examination(found.checks, None)
     hosted = hosted_environment(config, environment)
     return Examination(found.checks, Parts(engine, hosted, tasks, renderer.made))
-
-
-@asynccontextmanager
-async def opened_engine(engine: Engine, seconds: float) -> AsyncGenerator[None]:
-    """Open the engine within `seconds`. Raises ConfigError when it does not answer."""
-    async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(seconds):
-                with boundary(EngineError):
-                    await stack.enter_async_context(opened(engine))
-        except TimeoutError:
-            raise ConfigError(
-                f"engine: no answer within limits.admin of {seconds:g} s: look at the server's log"
-            ) from None
-        except EngineError as error:
-            raise ConfigError(f"engine: {error}") from None
-        yield
 
 
 def examine_engine(config: RunConfig, parts: Parts) -> list[Check]:

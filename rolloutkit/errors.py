@@ -12,15 +12,16 @@
     ├── ProgramError         an agent program raised
     ├── LimitExceeded        a named limit ran out
     ├── AttemptEnded         an abandoned attempt tried to go on
-    ├── StopSample           turns, tokens or context are used up: an ending, not a failure
     ├── RunFailed            the run as a whole could not go on (sink, circuit breaker, engine gone)
     └── DeadlockError        virtual time cannot advance and coroutines still wait
+    StopSample               turns, tokens or context are used up: an ending, not an error
 
 Extension code raises what it likes; `boundary()` classifies it once. Errors stay picklable.
 """
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 
 from rolloutkit.types import Failure, FailureKind, StopReason
@@ -82,8 +83,11 @@ class AttemptEnded(RolloutError):
     """An attempt that is over tried to generate or act."""
 
 
-class StopSample(RolloutError):
-    """Turns, tokens or context are used up; raised by `generate`, and programs let it pass."""
+class StopSample(BaseException):
+    """Turns, tokens or context are used up; raised by `generate`, and programs let it pass.
+
+    Not an `Exception`: a program that catches those and tries again would never end.
+    """
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -110,7 +114,10 @@ _KINDS: tuple[tuple[type[RolloutError], FailureKind], ...] = (  # most specific 
 
 
 class boundary:  # noqa: N801 - reads as a word in `with boundary(...)`, like contextlib.suppress
-    """Turn any foreign `Exception` into `error`; our own errors and cancellation pass unchanged."""
+    """Turn what extension code raises into `error`; our own errors and cancellation pass.
+
+    That includes SystemExit, and a CancelledError that it raised itself while nobody cancelled it.
+    """
 
     __slots__ = ("_error",)
 
@@ -121,8 +128,18 @@ class boundary:  # noqa: N801 - reads as a word in `with boundary(...)`, like co
         pass
 
     def __exit__(self, kind: object, exception: BaseException | None, trace: object) -> None:
-        if isinstance(exception, Exception) and not isinstance(exception, RolloutError):
+        if exception is None or isinstance(exception, RolloutError):
+            return
+        if isinstance(exception, Exception | SystemExit) or _is_home_made(exception):
             raise self._error(f"{type(exception).__name__}: {exception}") from exception
+
+
+def _is_home_made(exception: BaseException) -> bool:
+    """Whether it is a cancellation that nobody asked for."""
+    if not isinstance(exception, asyncio.CancelledError):
+        return False
+    job = asyncio.current_task()
+    return job is not None and job.cancelling() == 0
 
 
 def failure_of(error: RolloutError, *, attempt: int = 0) -> Failure:

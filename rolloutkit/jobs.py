@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple, cast
 
 from rolloutkit.clock import is_virtual
+from rolloutkit.errors import StopSample
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -141,7 +142,7 @@ async def _outcome_of(main: Coroutine[Any, Any, T]) -> Outcome[T]:
         return Outcome(await main, None)
     except asyncio.CancelledError as error:
         return Outcome(None, error)
-    except Exception as error:  # noqa: BLE001 - the outcome carries whatever the child raised
+    except (Exception, StopSample) as error:  # noqa: BLE001 - the outcome carries what it raised
         return Outcome(None, error)
 
 
@@ -210,6 +211,8 @@ class DaemonThreads(concurrent.futures.Executor):
                 return
             try:
                 value = fn(*args, **kwargs)
+            except SystemExit as error:  # would end the loop that waits for it
+                future.set_exception(RuntimeError(f"the call left by sys.exit({error})"))
             except BaseException as error:  # noqa: BLE001 - a future carries whatever the call raised
                 future.set_exception(error)
             else:

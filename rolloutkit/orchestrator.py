@@ -61,12 +61,13 @@ class Orchestrator:
         self._num_unsent = 0
         self._num_closing = 0
         self._source_is_read = False
+        self._reading: Task | None = None
         self._is_draining = False
         self._sink_is_broken = False
         self._cancel_reason = CancelReason.INTERRUPTED
         self._error: Exception | None = None
         self._end_reason = "finished"
-        self._num_failed_in_a_row = 0
+        self._most_turns_failed = 0
         self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
 
     @property
@@ -149,9 +150,7 @@ class Orchestrator:
             self._error = self._error or RunFailed(f"the sink could not be closed: {error}")
 
     def drain(self, reason: str = "interrupted") -> None:
-        """Admit nothing more and let the living samples finish; what waits is emitted as not
-        started.
-        """
+        """Admit nothing more, let the living finish, and emit what waits as not started."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -160,9 +159,9 @@ class Orchestrator:
         self._admitter.cancel()
         while (demand := self._admission.pop_waiting()) is not None:
             self._emit_not_started(demand)
-        if isinstance(
-            self._tasks, Sequence
-        ):  # given as a whole: what was not read yet ends here too
+        if self._reading is not None:  # some of its samples were taken, so it was given
+            self._take_unstarted(self._reading)
+        if isinstance(self._tasks, Sequence):  # given as a whole, read or not
             for task in self._tasks:
                 self._take_unstarted(task)
         self._check_settled()
@@ -188,10 +187,10 @@ class Orchestrator:
                 seen.add(task.task_id)
 
     async def _read(self, tasks: TaskSource) -> None:
-        """Fill the admission queue up to the lookahead; a source that waits keeps nobody else
-        waiting.
-        """
+        """Fill the admission queue up to the lookahead; a slow source keeps nobody else waiting."""
         async for task in _iterate(tasks):
+            self._environment_of(task)
+            self._reading = task
             for sample_index in range(task.num_samples):
                 while len(self._admission) >= self._lookahead:
                     self._room.clear()
@@ -200,6 +199,7 @@ class Orchestrator:
                 if sample_id in self._seen:
                     raise ConfigError(_given_twice(sample_id))
                 self._admission.push(self._take(task, sample_id))
+            self._reading = None
         self._source_is_read = True
         self._check_settled()
 
@@ -266,32 +266,35 @@ class Orchestrator:
         job.on_end(lambda outcome: self._on_sample_end(life, outcome))
 
     def _on_sample_end(self, life: Life, outcome: Outcome[None]) -> None:
-        """Take over what the sample left: exactly once, also when it was cancelled before its first
-        step.
-        """
+        """Take over what the sample left: once, also when it was cancelled unstarted."""
         permit = life.permit
         sample_id = permit.demand.sample_id
         del self._lives[sample_id], self._sample_jobs[sample_id]
+        permit.release()
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
-        ending = life.ending
-        if ending is None:
-            ending = Ending(
-                Status.CANCELLED, StopReason.CANCELLED, cancel_reason=self._cancel_reason
-            )
-        permit.release()
-        self._services.engine.finish(sample_id)
-        if life.context is None:
-            self._emit_not_started(permit.demand)
-            permit.release_session()
-            return
-        self._emit(life.context.trajectory(ending))
-        closing = self._closer.hand_over(life.context)
+        try:
+            self._services.engine.finish(sample_id)
+            trajectory = self._trajectory(life)
+        except Exception as error:  # noqa: BLE001 - whatever fails here must not lose the sample
+            self._break(error)
+            trajectory = self._without_result(permit.demand, CancelReason.RUN_BROKE)
+        self._emit(trajectory)
+        closing = None if life.context is None else self._closer.hand_over(life.context)
         if closing is None:
             permit.release_session()
         else:
             self._num_closing += 1
             closing.on_end(lambda _: self._on_closed(permit))
+
+    def _trajectory(self, life: Life) -> Trajectory:
+        if life.context is None:
+            return self._without_result(life.permit.demand, CancelReason.NOT_STARTED)
+        if life.ending is not None:
+            return life.context.trajectory(life.ending)
+        return life.context.trajectory(
+            Ending(Status.CANCELLED, StopReason.CANCELLED, cancel_reason=self._cancel_reason)
+        )
 
     def _on_closed(self, permit: Permit) -> None:
         permit.release_session()
@@ -301,22 +304,23 @@ class Orchestrator:
     # Sending.
 
     def _emit_not_started(self, demand: Demand) -> None:
+        self._emit(self._without_result(demand, CancelReason.NOT_STARTED))
+
+    def _without_result(self, demand: Demand, reason: CancelReason) -> Trajectory:
         now = self._services.time()
         since = self._services.started_at
-        self._emit(
-            Trajectory(
-                sample_id=demand.sample_id,
-                environment=demand.environment,
-                status=Status.CANCELLED,
-                stop_reason=StopReason.CANCELLED,
-                cancel_reason=CancelReason.NOT_STARTED,
-                token_exact=self._services.capabilities.token_ids,
-                timings=Timings(
-                    arrived_at=demand.arrived_at - since,
-                    finished_at=now - since,
-                    admission_wait_seconds=now - demand.arrived_at,
-                ),
-            )
+        return Trajectory(
+            sample_id=demand.sample_id,
+            environment=demand.environment,
+            status=Status.CANCELLED,
+            stop_reason=StopReason.CANCELLED,
+            cancel_reason=reason,
+            token_exact=self._services.capabilities.token_ids,
+            timings=Timings(
+                arrived_at=demand.arrived_at - since,
+                finished_at=now - since,
+                admission_wait_seconds=now - demand.arrived_at,
+            ),
         )
 
     def _emit(self, trajectory: Trajectory) -> None:
@@ -329,19 +333,28 @@ class Orchestrator:
         self._watch_failures(trajectory)
 
     def _watch_failures(self, trajectory: Trajectory) -> None:
-        """The circuit breaker: when nothing but failures comes back, stop and say why."""
-        if trajectory.status is Status.COMPLETED:
-            self._num_failed_in_a_row = 0
-        elif trajectory.failure is not None:
-            self._num_failed_in_a_row += 1
-            patience = self._breaker_failures * (5 if self.counts[Status.COMPLETED] else 1)
-            if self._num_failed_in_a_row >= patience and not self._is_draining:
-                failure = trajectory.failure
-                self._error = RunFailed(
-                    f"the last {self._num_failed_in_a_row} samples all failed, so the run stopped; "
-                    f"the last one by {failure.kind.value}: {failure.message}"
-                )
-                self.cancel(CancelReason.CIRCUIT_OPEN)
+        """The circuit breaker: when everything fails, stop and say why.
+
+        Everything fails when `breaker_failures` samples have failed, at least as many as are still
+        alive, none has completed, and no living one has come further than those that failed.
+        """
+        failure = trajectory.failure
+        if failure is None or self.counts[Status.COMPLETED] or self._is_draining:
+            return
+        self._most_turns_failed = max(self._most_turns_failed, trajectory.num_turns)
+        num_failed = self.counts[Status.FAILED]
+        if num_failed < max(self._breaker_failures, len(self._lives)) or self._is_someone_further():
+            return
+        self._error = RunFailed(
+            f"all of the first {num_failed} samples failed, so the run stopped; "
+            f"the last one by {failure.kind.value}: {failure.message}"
+        )
+        self.cancel(CancelReason.CIRCUIT_OPEN)
+
+    def _is_someone_further(self) -> bool:
+        """Linear in the living samples, and asked only until the first one completes."""
+        contexts = (life.context for life in self._lives.values())
+        return any(one and one.num_turns > self._most_turns_failed for one in contexts)
 
     async def _send(self) -> None:
         """Hand trajectories to the sink one by one, in the order in which they ended."""

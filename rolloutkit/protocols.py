@@ -7,7 +7,6 @@ take `now`.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import AsyncIterable, Awaitable, Callable, Container, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -53,7 +52,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """Something that generates. Routers, recorders and simulators are engines too."""
+    """Something that generates. Routers, recorders and simulators are engines too.
+
+    Sample ids name prefix-cache entries: what runs on one engine at once must have different ones.
+    """
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -125,7 +127,7 @@ class EnvironmentSession(Protocol):
         """
         ...
 
-    async def score(self) -> Score | None:
+    async def score(self) -> Score | float | None:
         """Value of what was done; None = this environment does not score. Called once, after the
         last step.
         """
@@ -180,7 +182,7 @@ class Renderer(Protocol):
         ...
 
 
-AgentProgram: TypeAlias = "Callable[[SampleContext], Awaitable[Score | None]]"
+AgentProgram: TypeAlias = "Callable[[SampleContext], Awaitable[Score | float | None]]"
 """A custom agent: generates and acts through its context and may return a score."""
 
 
@@ -256,6 +258,3 @@ class ActionOrder(Protocol):
     def discard(self, demand: ActionDemand) -> None: ...
     def pop(self, now: float) -> ActionDemand | None: ...
     def __len__(self) -> int: ...
-
-
-TokenArray: TypeAlias = "array[int]"

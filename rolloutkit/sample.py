@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rolloutkit.admission import Permit
 from rolloutkit.clock import Watchdog
 from rolloutkit.closer import Closer
-from rolloutkit.context import Ending, SampleContext
+from rolloutkit.context import Ending, SampleContext, as_score
 from rolloutkit.errors import (
     ConfigError,
     ProgramError,
@@ -52,6 +52,7 @@ async def run_sample(life: Life, services: Services, closer: Closer) -> None:
             context = life.context = SampleContext(services, life.permit, attempt, watchdog)
             context.announce()
             ending = await _attempt(context, services)
+            await context.settle()
             failure = ending.failure
             if failure is None or not services.retry.wants(failure.kind, attempt):
                 break
@@ -68,7 +69,8 @@ async def run_sample(life: Life, services: Services, closer: Closer) -> None:
 async def _attempt(context: SampleContext, services: Services) -> Ending:
     """One attempt. Failures are data; cancellation and a wrongly configured run are raised."""
     try:
-        return await _play(context, services)
+        with context.bounded():
+            return await _play(context, services)
     except StopSample as stop:
         return Ending(Status.COMPLETED, stop.reason)
     except ConfigError:
@@ -88,7 +90,7 @@ async def _play(context: SampleContext, services: Services) -> Ending:
     if services.program is not None:
         context.session = session
         with boundary(ProgramError):
-            score = await services.program(context)
+            score = as_score(await services.program(context))
         return Ending(Status.COMPLETED, StopReason.DONE, score=score)
     assert session is not None, "the orchestrator refuses tasks of unknown environments"
     observation = await context.reset(session)

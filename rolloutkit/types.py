@@ -3,7 +3,7 @@
 This module owns the shapes and their invariants and nothing that waits. Records are frozen Structs;
 `Chain` is the one mutable type, and only the coroutine that owns its sample may touch it. Records
 that are made each turn cannot be part of a reference cycle and say `gc=False`: with 50,000 samples
-alive the garbage collector costs more than the scheduler (tests/benchmarks/virtual_turns.py).
+alive the garbage collector costs more than the scheduler (tests/benchmarks/bench_virtual_turns.py).
 """
 
 from __future__ import annotations
@@ -304,33 +304,39 @@ class Chain:
         return len(self.token_ids)
 
     def append_context(self, token_ids: Sequence[int]) -> None:
-        """Append tokens that the model did not sample."""
-        count = len(token_ids)
-        self.token_ids.extend(token_ids)
+        """Append tokens that the model did not sample. Ids that are no int32 leave it unchanged."""
+        ids = _ids(token_ids)
+        count = len(ids)
+        self.token_ids.extend(ids)
         self.logprobs.frombytes(bytes(4 * count))
         self.sampled_mask.frombytes(bytes(count))
         self.policy_versions.frombytes(b"\xff" * (4 * count))  # int32 -1 in two's complement
 
     def append_completion(self, completion: Completion) -> None:
-        """Append sampled tokens with their log-probs and policy versions."""
-        token_ids, logprobs = completion.token_ids, completion.logprobs
-        count = len(token_ids)
-        if logprobs is not None and len(logprobs) != count:
+        """Append sampled tokens with their log-probs and policy versions.
+
+        Raises ValueError or TypeError, and appends nothing, when the parts do not fit together.
+        """
+        ids = _ids(completion.token_ids)
+        count = len(ids)
+        logprobs = array(
+            "f", bytes(4 * count) if completion.logprobs is None else completion.logprobs
+        )
+        if len(logprobs) != count:
             raise ValueError(f"{count} token ids came with {len(logprobs)} log-probs")
-        self.token_ids.extend(token_ids)
-        self.sampled_mask.frombytes(b"\x01" * count)
-        if logprobs is None:
-            self.logprobs.frombytes(bytes(4 * count))
-            self.has_logprobs = self.has_logprobs and count == 0
-        else:
-            self.logprobs.extend(logprobs)
+        versions = array("i", bytes(4 * count))  # version 0 throughout
         if completion.versions:
+            versions = array("i")
             for span in completion.versions:
-                self.policy_versions.extend([span.version] * (span.end - span.start))
-            if len(self.policy_versions) != len(self.token_ids):
+                versions.extend([span.version] * (span.end - span.start))
+            if len(versions) != count:
                 raise ValueError(f"version spans {completion.versions} do not cover {count} tokens")
-        else:
-            self.policy_versions.frombytes(bytes(4 * count))
+        self.token_ids.extend(ids)
+        self.logprobs.extend(logprobs)
+        self.sampled_mask.frombytes(b"\x01" * count)
+        self.policy_versions.extend(versions)
+        if completion.logprobs is None and count:
+            self.has_logprobs = False
         if completion.constrained or not self.has_logprobs:
             self.is_trainable = False
 
@@ -343,6 +349,12 @@ class Chain:
     def nbytes(self) -> int:
         """Bytes the four arrays hold, spare capacity not counted."""
         return 13 * len(self.token_ids)
+
+
+def _ids(token_ids: Sequence[int]) -> array[int]:
+    if isinstance(token_ids, array) and token_ids.typecode == "i":
+        return token_ids
+    return array("i", token_ids)
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
@@ -383,32 +395,3 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     token_exact: bool = False  # False = text only; trainers refuse it
     worker: str | None = None
     timings: Timings = Timings()
-
-
-def with_call_ids(message: AssistantMessage, turn: int) -> AssistantMessage:
-    """The same message, its calls named `call_{turn}_{index}` where the model did not name them."""
-    if all(call.call_id for call in message.tool_calls):
-        return message
-    calls = tuple(
-        ToolCall(call.name, call.arguments, call.call_id or f"call_{turn}_{index}")
-        for index, call in enumerate(message.tool_calls)
-    )
-    return AssistantMessage(message.content, calls, message.malformed_calls)
-
-
-def as_message(message: AssistantMessage) -> Message:
-    """The OpenAI-style form of what the model said."""
-    spoken: Message = {"role": "assistant", "content": message.content}
-    if message.tool_calls:
-        spoken["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": msgspec.json.encode(call.arguments).decode(),
-                },
-            }
-            for call in message.tool_calls
-        ]
-    return spoken

@@ -45,12 +45,19 @@ class Slot:
 
 
 class ActionScheduler:
-    """Grants slots. `limits_of` names the capacity of a kind when it is first asked for."""
+    """Grants slots. `limits_of` names the capacity of a kind when it is first asked for.
+
+    `on_pool` hears of each kind then.
+    """
 
     def __init__(
-        self, limits_of: Callable[[str], PoolLimits], make_order: Callable[[], ActionOrder]
+        self,
+        limits_of: Callable[[str], PoolLimits],
+        make_order: Callable[[], ActionOrder],
+        on_pool: Callable[[str, PoolLimits], None] | None = None,
     ) -> None:
         self._limits_of = limits_of
+        self._on_pool = on_pool
         self._make_order = make_order
         self._pools: dict[str, _Pool] = {}
         self._num_demands = 0
@@ -67,11 +74,16 @@ class ActionScheduler:
         """
         pool = self._pools.get(demand.kind)
         if pool is None:
-            pool = self._pools[demand.kind] = _Pool(
-                self._limits_of(demand.kind), self._make_order()
-            )
+            pool = self._open(demand.kind)
         await pool.acquire(demand)
         return Slot(pool)
+
+    def _open(self, kind: str) -> _Pool:
+        limits = self._limits_of(kind)
+        if self._on_pool is not None:
+            self._on_pool(kind, limits)
+        pool = self._pools[kind] = _Pool(limits, self._make_order())
+        return pool
 
     @property
     def num_waiting(self) -> Mapping[str, int]:

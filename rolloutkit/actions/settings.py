@@ -13,8 +13,7 @@ from rolloutkit.protocols import ActionOrder, Stage
 
 
 class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Slots and start rates of the four stages, the same for every environment unless `kinds` says
-    more.
+    """Slots and start rates of the four stages, alike for every environment unless `kinds` differs.
 
     `kinds` holds kinds by name: `bash` for what a program calls `act("bash", ...)`, `bfcl.step` for
     one stage of one environment.
@@ -34,9 +33,13 @@ class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stage = kind.rpartition(".")[2]
         return getattr(self, stage) if stage in _STAGES else self.step
 
-    def scheduler(self, make_order: Callable[[], ActionOrder] | None = None) -> ActionScheduler:
+    def scheduler(
+        self,
+        on_pool: Callable[[str, PoolLimits], None] | None = None,
+        make_order: Callable[[], ActionOrder] | None = None,
+    ) -> ActionScheduler:
         """A scheduler with these capacities and this order, unless it is given one."""
-        return ActionScheduler(self.limits_of, make_order or _ORDERS[self.order])
+        return ActionScheduler(self.limits_of, make_order or _ORDERS[self.order], on_pool)
 
 
 _STAGES = frozenset(stage.value for stage in Stage)

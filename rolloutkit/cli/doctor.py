@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from rolloutkit import clock
+from rolloutkit.batch import opened
 from rolloutkit.cli.arguments import add_config_arguments, load_config
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.config import Parts, RunConfig
-from rolloutkit.doctor import Check, Verdict, examine, examine_engine, opened_engine
+from rolloutkit.doctor import Check, Verdict, examine, examine_engine
 from rolloutkit.errors import ConfigError
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
@@ -43,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def _engine_checks(config: RunConfig, parts: Parts) -> list[Check]:
     try:
-        async with opened_engine(parts.engine, config.limits.admin):
+        async with opened(parts.engine, config.limits.admin):
             return examine_engine(config, parts)
     except ConfigError as error:
         return [Check("engine", Verdict.FAIL, str(error))]

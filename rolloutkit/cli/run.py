@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 from rolloutkit import clock
-from rolloutkit.batch import count_samples, prepare
+from rolloutkit.batch import count_samples, opened, prepare
 from rolloutkit.cli.arguments import add_config_arguments, load_config
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.interrupts import Interrupts
 from rolloutkit.cli.summary import print_json, print_text
 from rolloutkit.config import Parts, RunConfig
-from rolloutkit.doctor import examine, examine_engine, opened_engine, require
+from rolloutkit.doctor import examine, examine_engine, require
 from rolloutkit.errors import RolloutError, RunFailed
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
@@ -70,7 +70,7 @@ class _Run:
         self.is_interrupted = False
 
     async def main(self) -> None:
-        async with opened_engine(self._parts.engine, self._config.limits.admin):
+        async with opened(self._parts.engine, self._config.limits.admin):
             require(examine_engine(self._config, self._parts))
             await self._run()
 

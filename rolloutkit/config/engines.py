@@ -51,7 +51,8 @@ def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
     if isinstance(config, OpenAIConfig):
         if config.needs_logprobs and not has_tokenizer:
             raise ConfigError(
-                "engine.needs_logprobs: messages bring no log-probs, got true: set renderer.tokenizer"
+                "engine.needs_logprobs: messages bring no log-probs, got true: "
+                "set renderer.tokenizer"
             )
         if config.api is Api.AUTO and not has_tokenizer:
             config = msgspec.structs.replace(config, api=Api.CHAT)
@@ -60,7 +61,7 @@ def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
 
 
 def tokenizer_path(choice: Component) -> Path | None:
-    """The file with the tokenizer of the engine's own model, checked; None where there is none. Blocks.
+    """The checked file with the tokenizer of the engine's own model, if it has one. Blocks.
 
     A simulated engine borrows the bundled model's, where that is installed.
     """

@@ -11,6 +11,7 @@ import msgspec
 from rolloutkit.config.components import component
 from rolloutkit.config.engines import REAL_ENGINES, engine_component
 from rolloutkit.config.schema import Hosting, RunConfig, Sections
+from rolloutkit.config.suggest import nearest
 from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
 
@@ -39,6 +40,9 @@ def validate(composed: DictConfig) -> RunConfig:
 
 def _validated(composed: Composed) -> RunConfig:
     values = dict(composed.values)
+    for name in values:
+        if name not in _SECTIONS:
+            raise ConfigError(f"{name}: unknown key{nearest(name, _SECTIONS) or _CHOICE}")
     engine, environment = _section(values, "engine"), _section(values, "environment")
     hosting = convert({"where": environment.pop("where", "auto")}, Hosting, "environment")
     sections = convert(values, Sections)
@@ -51,6 +55,10 @@ def _validated(composed: Composed) -> RunConfig:
         text=composed.text,
         **msgspec.structs.asdict(sections),
     )
+
+
+_SECTIONS = ("engine", "environment", *Sections.__struct_fields__)
+_CHOICE = f": choose from {', '.join(_SECTIONS)}"
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Length(NamedTuple):
 
 
 class LengthDraw:
-    """Log-normal lengths: the same for the same seed, sample, chain and turn, whatever else runs."""
+    """Log-normal lengths; the same seed, sample, chain and turn always give the same."""
 
     def __init__(
         self, *, seed: int, mean_tokens: float, sigma: float, max_context: int | None

@@ -21,6 +21,7 @@ from rolloutkit.assets import (
     ModelFile,
     Quantization,
     bundled_model,
+    bundled_path,
     checked_model,
     default_cache_dir,
     prepared_model,
@@ -105,8 +106,8 @@ class LlamaCppEngine:
 
     @property
     def model_file(self) -> Path:
-        """The model as it was given, checked; its tokenizer is the engine's. Blocks."""
-        return _given_model(self._config).path
+        """The model as it was given; its content is checked when the server starts."""
+        return Path(self._config.model) if self._config.model else bundled_path()
 
     async def __aenter__(self) -> Self:
         """Prepare the model where needed, and start the server. Raises ConfigError."""

@@ -43,7 +43,7 @@ class ProcessSession:
     async def step(self, reply: Reply) -> Observation:
         return await self._call("step", reply)
 
-    async def score(self) -> Score | None:
+    async def score(self) -> Score | float | None:
         return await self._call("score")
 
     async def close(self) -> None:

@@ -52,7 +52,7 @@ class ThreadSession:
     async def step(self, reply: Reply) -> Observation:
         return await self._call(self._session.step, reply)
 
-    async def score(self) -> Score | None:
+    async def score(self) -> Score | float | None:
         return await self._call(self._session.score)
 
     async def close(self) -> None:

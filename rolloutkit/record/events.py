@@ -49,6 +49,13 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started", omit_defa
     service_times: str = "observed"  # or "uncontended": simulated and replayed durations
 
 
+class PoolOpened(_Event, frozen=True, kw_only=True, tag="pool_opened"):
+    """A kind of action that `RunStarted` did not name was asked for and has this capacity."""
+
+    kind: str
+    slots: int
+
+
 class SampleAdmitted(_Event, frozen=True, kw_only=True, tag="sample_admitted"):
     sample_id: str
     environment: str
@@ -135,6 +142,7 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
 
 Event: TypeAlias = (
     RunStarted
+    | PoolOpened
     | SampleAdmitted
     | AttemptStarted
     | ModelCall

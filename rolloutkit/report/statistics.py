@@ -14,6 +14,7 @@ from rolloutkit.record.events import (
     Action,
     Event,
     ModelCall,
+    PoolOpened,
     RunEnded,
     RunStarted,
     SampleAdmitted,
@@ -26,11 +27,18 @@ from rolloutkit.report.tokens import TokenCounts
 from rolloutkit.types import Status
 
 
+def _rounded_down(bound: LowerBound, makespan: float) -> LowerBound:
+    """The bound, but for the rounding of sums, which must not lift it above the makespan."""
+    is_rounding = makespan < bound.seconds <= makespan + 1e-6 * max(1.0, makespan)
+    return bound._replace(seconds=makespan) if is_rounding else bound
+
+
 class RunStatistics:
     """An observer that keeps the figures of a run; `summary()` may be asked for at any time."""
 
     def __init__(self) -> None:
         self._started = RunStarted(t=0.0)
+        self._slots: dict[str, int] = {}
         self._ended: RunEnded | None = None
         self._outcomes = _Outcomes()
         self._tokens = TokenCounts()
@@ -57,6 +65,9 @@ class RunStatistics:
                 self._tail.end(event)
             case RunStarted():
                 self._started = event
+                self._slots = dict(event.slots)
+            case PoolOpened():
+                self._slots[event.kind] = event.slots
             case RunEnded():
                 self._ended = event
             case _:
@@ -102,13 +113,11 @@ class RunStatistics:
         if self._outcomes.last_ended_at is None:
             return _Figures()
         makespan = self._outcomes.last_ended_at - started.t
-        actions = work.action_loads(started.slots)
+        actions = work.action_loads(self._slots)
         engine = work.engine_load(started.parallelism)
         pools = [*actions, engine or work.engine_load_as_seen(started.parallelism)]
         bound = lower_bound(work.critical_path_seconds, pools)
-        bound = bound._replace(
-            seconds=min(bound.seconds, makespan)
-        )  # rounding must not lift it above
+        bound = _rounded_down(bound, makespan)
         if makespan <= 0.0 or bound.seconds <= 0.0:
             return _Figures(makespan, bound)
         return _Figures(

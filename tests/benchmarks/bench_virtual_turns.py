@@ -46,7 +46,7 @@ class SleepingEngine:
 
 
 class CountingSink:
-    """Counts what ends; holds `hold` seconds of virtual time at the first, to look at memory."""
+    """Counts the turns of what ends."""
 
     def __init__(self):
         self.num_turns = 0

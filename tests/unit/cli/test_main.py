@@ -105,7 +105,7 @@ def test_an_open_circuit_breaker_is_exit_code_1(capsys):
     assert main(["run", *VIRTUAL, *crashing, "--quiet"]) == ExitCode.FAILED
 
     captured = capsys.readouterr()
-    assert "error: the last 10 samples all failed, so the run stopped" in captured.err
+    assert "error: all of the first 10 samples failed, so the run stopped" in captured.err
     assert "circuit_open" in captured.out
 
 

@@ -84,6 +84,7 @@ def test_an_openai_engine_needs_its_address_only():
         ("environment=null", "Config group override must be a string or a list"),
         ("sampling.max_tokens=${nope}", "sampling.max_tokens: Interpolation key 'nope' not found"),
         ("sampling.seed=1,2", "Ambiguous value for argument"),
+        ("engin=openai", "engin: unknown key: did you mean 'engine'?"),
         ("colour=red", "colour: unknown key: choose from "),
         ("max samples", "'max samples': not an override: write key=value"),
         ("environment.target=nope:Class", "environment.target: 'nope:Class' cannot be imported"),
@@ -144,6 +145,7 @@ def test_the_text_keeps_secrets_out(monkeypatch, tmp_path):
         "defaults: [base, {engine: openai}, {environment: scripted}, _self_]\n"
         "engine: {base_url: 'http://x/v1', extra_body: {keys: ['${oc.env:SECRET}']}}\n"
         "sampling: {max_tokens: 5}\nlimits: {max_turns: '${sampling.max_tokens}'}\n"
+        "renderer: {options: {again: '${engine.extra_body}', name: '${sampling.max_tokens}'}}\n"
     )
 
     config = load(str(tmp_path / "own.yaml"))

@@ -379,7 +379,7 @@ class TestBatches:
         environment = environment_of(*[Plan(faults={"set_up": "crash"})] * 100)
         events = []
 
-        with pytest.raises(RunFailed, match=r"the last 10 samples all failed.*set_up broke"):
+        with pytest.raises(RunFailed, match=r"all of the first 10 samples failed.*set_up broke"):
             run(
                 environment=environment,
                 tasks=[Task(task_id="t", num_samples=100)],

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolloutkit import errors
+from rolloutkit.dialogue import as_message, with_call_ids
 from rolloutkit.errors import boundary, failure_of
 from rolloutkit.types import (
     AssistantMessage,
@@ -19,8 +20,6 @@ from rolloutkit.types import (
     StopReason,
     ToolCall,
     VersionSpan,
-    as_message,
-    with_call_ids,
 )
 
 PIECES = st.lists(

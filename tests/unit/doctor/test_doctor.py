@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rolloutkit.batch import opened
 from rolloutkit.config import load, make_parts
-from rolloutkit.doctor import Check, Verdict, examine, examine_engine, opened_engine, require
+from rolloutkit.doctor import Check, Verdict, examine, examine_engine, require
 from rolloutkit.errors import ConfigError, EngineError
 from rolloutkit.protocols import Capabilities
 
@@ -122,7 +123,7 @@ async def test_an_engine_that_does_not_open_is_the_users_to_mend(error, message)
 
     engine: Any = broken()
     with pytest.raises(ConfigError, match=f"^{message}$"):
-        async with opened_engine(engine, 60.0):
+        async with opened(engine, 60.0):
             pass
 
 
@@ -134,5 +135,5 @@ async def test_an_engine_that_does_not_answer_in_time_is_given_up():
 
     engine: Any = silent()
     with pytest.raises(ConfigError, match=r"no answer within limits\.admin of 60 s"):
-        async with opened_engine(engine, 60.0):
+        async with opened(engine, 60.0):
             pass
