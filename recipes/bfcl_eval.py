@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 import rolloutkit
+from rolloutkit.cli.exit_codes import explained
 from rolloutkit.config import make_parts, validate
 from rolloutkit.output import RunDirectory
 from rolloutkit.report.text import summary_text
@@ -22,10 +23,11 @@ from rolloutkit.report.text import summary_text
 
 @hydra.main(config_path="../configs", config_name="bfcl_eval", version_base=None)
 def main(composed: DictConfig) -> None:
-    config = validate(composed)
-    parts = make_parts(config)
     directory = Path(HydraConfig.get().runtime.output_dir)
-    with RunDirectory(directory, config=config.text) as output:
+    with explained():
+        config = validate(composed)
+        parts = make_parts(config)
+    with explained(), RunDirectory(directory, config=config.text) as output:
         rolloutkit.run(
             parts.tasks,
             engine=parts.engine,

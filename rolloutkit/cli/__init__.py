@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rolloutkit.cli.exit_codes import ExitCode
+from rolloutkit.cli.exit_codes import ExitCode, explain
 from rolloutkit.errors import ConfigError, RolloutError
 
 
@@ -36,10 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(argv)
-    except ConfigError as error:
-        return _say(error, ExitCode.BAD_INPUT)
     except RolloutError as error:
-        return _say(error, ExitCode.FAILED)
+        return explain(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
 
@@ -84,8 +82,3 @@ def _find_modules_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-
-
-def _say(error: RolloutError, exit_code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-    return exit_code

@@ -62,3 +62,21 @@ def test_bfcl_eval_multirun_gives_each_job_its_own_directory(tmp_path):
         for job in ("0", "1")
     ]
     assert [summary["num_completed"] for summary in summaries] == [1, 2]
+
+
+def test_bad_config_of_a_recipe_is_one_line_and_exit_code_2(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            RECIPES / "bfcl_eval.py",
+            "environment.limit=0",
+            f"hydra.run.dir={tmp_path / 'job'}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr == "error: environment.limit: expected `int` >= 1, got 0\n"
