@@ -445,10 +445,6 @@ class SampleContext:
         failure: RolloutError | None,
     ) -> None:
         done = completion or _NOT_DONE
-        context_tokens = len(chain) or done.prompt_tokens or 0
-        num_known = self.dialogue.num_known(chain)
-        if num_known > context_tokens:  # the conversation was compacted
-            num_known = 0
         self._services.record(
             ModelCall(
                 t=self._services.elapsed(),
@@ -462,8 +458,8 @@ class SampleContext:
                 queue_seconds=done.queue_seconds,
                 service_seconds=done.service_seconds,
                 prefill_seconds=done.prefill_seconds,
-                context_tokens=context_tokens,
-                new_tokens=context_tokens - num_known,
+                context_tokens=len(chain) or done.prompt_tokens or 0,
+                new_tokens=self.dialogue.num_new(chain, done.prompt_tokens),
                 cached_tokens=done.cached_tokens,
                 output_tokens=None if completion is None else completion.num_tokens,
                 finish_reason=None if completion is None else completion.finish_reason,

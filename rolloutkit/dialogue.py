@@ -158,6 +158,13 @@ class Dialogue:
                 raise StopSample(StopReason.TOKEN_BUDGET)
         return max_tokens
 
+    def num_new(self, chain: Chain, prompt_tokens: int | None) -> int:
+        """Tokens of the next prompt that the engine has not seen; the length is asked of an engine
+        that takes messages.
+        """
+        context, known = len(chain) or prompt_tokens or 0, self._num_known[chain.index]
+        return context - known if known <= context else context  # a compacted one is all new
+
     def num_known(self, chain: Chain) -> int:
         """Tokens of the chain that the engine has seen, as far as it says."""
         return self._num_known[chain.index]

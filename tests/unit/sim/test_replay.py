@@ -7,6 +7,7 @@ from rolloutkit.actions import ActionSettings, PoolLimits
 from rolloutkit.admission import AdmissionLimits, LeastLoaded, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
 from rolloutkit.record.chains import RecordedChain, RecordedTurn
+from rolloutkit.record.events import ModelCall
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
 from rolloutkit.sim.replay import Batch
@@ -96,3 +97,26 @@ def test_samples_are_parked_while_contexts_outgrow_the_memory_and_all_of_them_en
     assert kinds.count("SampleParked") == kinds.count("SampleResumed") == 3
     assert sum(one.timings.parked_seconds for one in trajectories) > 0
     assert {one.worker for one in trajectories} == {"worker-0"}
+
+
+def test_a_replay_repeats_itself_event_by_event():
+    chains = [chain_of(*(1.0 + index % 3,) * 3) for index in range(9)]
+
+    _, first = play(chains, slots=2, max_samples=5)
+    _, second = play(chains, slots=2, max_samples=5)
+
+    assert first[:-1] == second[:-1]  # the last holds CPU times
+
+
+def test_new_tokens_are_told_from_what_the_engine_reported():
+    turns = (
+        RecordedTurn(100, 100, 10, 0.0),
+        RecordedTurn(150, 40, 10, 0.0),
+        RecordedTurn(60, 60, 10, 0.0),  # the conversation was compacted
+    )
+
+    _, events = play([RecordedChain("made", turns)])
+
+    calls = [event for event in events if isinstance(event, ModelCall)]
+    assert [call.context_tokens for call in calls] == [100, 150, 60]
+    assert [call.new_tokens for call in calls] == [100, 40, 60]
