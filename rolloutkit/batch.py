@@ -7,16 +7,19 @@ leave engine and environments as they found them: whoever opened an engine close
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.actions import ActionSettings
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder
+from rolloutkit.actions import ActionScheduler, ActionSettings, Verdict
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue
 from rolloutkit.errors import ConfigError
+from rolloutkit.estimate import History, ReferenceRates
+from rolloutkit.foresight import Foresight
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
@@ -32,7 +35,7 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import RunStarted
+from rolloutkit.record.events import OrderChosen, RunStarted
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
@@ -54,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     constrain_calls: bool | Literal["auto"] = False
     keep_messages: bool = True  # beside the tokens
     record_responses: bool = False  # what environments answered, in the trace
+    rates: ReferenceRates = ReferenceRates()  # of the unit in which lengths are counted
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
 
 
@@ -67,9 +71,13 @@ def prepare(
     settings: Settings | None = None,
     recorder: Recorder | None = None,
     num_samples: int | None = None,
+    history: History | None = None,
+    totals: Mapping[SampleId, float] | None = None,
 ) -> Orchestrator:
     """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
 
+    `history` is what earlier epochs say of the tasks' lengths; `totals` are true ones, in reference
+    work, for clairvoyant orders.
     Plain functions of an environment run in threads. Without a renderer that of the engine's own
     model is used, where the engine can name its file.
     """
@@ -79,13 +87,24 @@ def prepare(
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
     time = clock.timer()
+    foresight = Foresight(
+        settings.actions,
+        settings.admission,
+        workload=workload_of(environments),
+        rates=settings.rates,
+        history=history,
+        totals=totals,
+        started_at=time(),
+        on_verdict=partial(_record_verdict, recorder, time, time()),
+    )
     services = Services(
         engine=engine,
         capabilities=capabilities,
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=settings.actions.scheduler(),
+        actions=ActionScheduler(settings.actions.limits_of, foresight.action_order),
+        foresight=foresight,
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
@@ -99,9 +118,10 @@ def prepare(
     )
     if recorder is not None:
         recorder.emit(_run_started(services, settings, num_samples))
+    foresight.start()
     return Orchestrator(
         services,
-        AdmissionQueue(settings.admission, DatasetOrder()),
+        AdmissionQueue(settings.admission, foresight.admission_order()),
         sink,
         lookahead=settings.admission.lookahead,
         breaker_failures=settings.breaker_failures,
@@ -230,6 +250,28 @@ def _constrains(settings: Settings, capabilities: Capabilities) -> bool:
             "constrain_calls needs an engine that honours JSON schemas; this one does not"
         )
     return settings.constrain_calls
+
+
+def workload_of(environments: Iterable[str]) -> str:
+    """What a history is a history of: the run's environments."""
+    return "+".join(sorted(environments)) or "program"
+
+
+def _record_verdict(
+    recorder: Recorder | None, time: Callable[[], float], started_at: float, verdict: Verdict
+) -> None:
+    if recorder is not None:
+        recorder.emit(
+            OrderChosen(
+                t=time() - started_at,
+                order=verdict.rule.value,
+                fifo_lane=verdict.fifo_lane,
+                reason=verdict.reason,
+                tail_recall=verdict.recall,
+                residual_grows=verdict.residual_grows,
+                queue_share=verdict.queue_share,
+            )
+        )
 
 
 def _run_started(services: Services, settings: Settings, num_samples: int | None) -> RunStarted:

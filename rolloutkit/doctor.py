@@ -26,6 +26,7 @@ from rolloutkit.config import (
     hosted_environment,
     make_engine,
     make_environment,
+    make_history,
     make_renderer,
     make_tasks,
 )
@@ -94,8 +95,17 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     )
     if environment is None or tasks is None or renderer is None or engine is None:
         return Examination(found.checks, None)
+    history = None
+    if config.history.path is not None:
+        history = found.attempt(
+            "history",
+            lambda: make_history(config, environment),
+            lambda made: f"{made.num_epochs} epochs, {len(made.tasks)} tasks" if made else "none",
+        )
+        if history is None:
+            return Examination(found.checks, None)
     hosted = hosted_environment(config, environment)
-    return Examination(found.checks, Parts(engine, hosted, tasks, renderer.made))
+    return Examination(found.checks, Parts(engine, hosted, tasks, renderer.made, history))
 
 
 @asynccontextmanager
