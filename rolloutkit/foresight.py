@@ -58,7 +58,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         """The reason and what was measured, for people."""
         parts = [self.reason]
         if self.accuracy is not None:
-            parts.append(f"estimate explains {self.accuracy.explained:.0%} of length variance")
+            explained = max(self.accuracy.explained, 0.0)  # below 0 the mean was the better guess
+            parts.append(f"estimate explains {explained:.0%} of length variance")
         if self.binding_share is not None:
             parts.append(f"actions queued {self.binding_share:.0%} of the time")
         return "; ".join(parts)
@@ -69,7 +70,7 @@ class Foresight:
 
     `history` and `totals` (true work, which only a replay knows) are what it starts from;
     `workload` and `rates` are written into the next history. `on_verdict` hears the guard once at
-    the start, and whenever it changes its mind.
+    the start, and whenever it changes its mind. Raises ConfigError for clairvoyance without totals.
     """
 
     def __init__(
@@ -84,28 +85,33 @@ class Foresight:
         started_at: float = 0.0,
         on_verdict: Callable[[Verdict], None] | None = None,
     ) -> None:
+        for name, order in (("actions", actions.order), ("admission", admission.order)):
+            if order == "clairvoyant" and totals is None:
+                raise ConfigError(
+                    f"{name}.order=clairvoyant needs true lengths, which only a replay knows"
+                )
         self._actions = actions
         self._admission = admission
         self._workload = workload
         self._rates = rates
         self._history = history
-        self._totals = totals
+        self._totals = totals or {}
         self._started_at = started_at
         self._on_verdict = on_verdict
+        self._living: dict[SampleId, _Living] = {}
+        self._num_to_come: dict[str, int] = {}
+        self._works: dict[SampleId, float] = {}  # of finished samples: the next history's
         self._guard = Guard(None if history is None else history.recall, actions.fifo_lane)
-        self._verdict = self._guard.review(self._curve({}))
+        self._verdict = self._guard.review(self._curve())
         self._estimator = self._make_estimator()
         self._calibration = Calibration()
         self._orders: list[KeyedOrder] = []  # by kind of action, those with keys
         self._pioneers: PioneerOrder | None = None
-        self._living: dict[SampleId, _Living] = {}
-        self._num_to_come: dict[str, int] = {}
-        self._works: dict[SampleId, float] = {}  # of finished samples: the next history's
 
     # The orders.
 
     def action_order(self) -> ActionOrder:
-        """The order of one kind of action. Raises ConfigError for one that lacks what it needs."""
+        """The order of one kind of action."""
         match self._actions.order:
             case "fifo":
                 return FifoOrder()
@@ -118,14 +124,14 @@ class Foresight:
             case "oldest":
                 order = oldest_order()
             case "clairvoyant":
-                order = clairvoyant_order(self._true_totals("actions.order"))
+                order = clairvoyant_order(self._totals)
             case "remaining":
                 order = remaining_order(self._remaining, self._actions.fifo_lane)
         self._orders.append(order)
         return order
 
     def admission_order(self) -> AdmissionOrder:
-        """The order of admission. Raises ConfigError like `action_order`."""
+        """The order of admission."""
         match self._admission.order:
             case "longest_first":
                 return self._longest_first()
@@ -135,8 +141,7 @@ class Foresight:
                 self._pioneers = PioneerOrder(self._expected_total)
                 return self._pioneers
             case "clairvoyant":
-                totals = self._true_totals("admission.order")
-                return RankedOrder(lambda demand: totals.get(demand.sample_id, 0.0))
+                return RankedOrder(self._true_total)
             case "auto" | "dataset":
                 return DatasetOrder()
 
@@ -197,8 +202,6 @@ class Foresight:
         elapsed = now - self._started_at
         queued = max((order.queued_seconds(now) for order in self._orders), default=None)
         is_auto = self._actions.order == "auto"
-        if is_auto:
-            self._review()
         return Findings(
             order=self._verdict.rule.value if is_auto else self._actions.order,
             reason=self._verdict.reason if is_auto else "as configured",
@@ -240,10 +243,8 @@ class Foresight:
     def _remaining(self, sample_id: SampleId) -> float:
         return 0.0 if self._estimator is None else self._estimator.remaining(sample_id)
 
-    def _true_totals(self, name: str) -> Mapping[SampleId, float]:
-        if self._totals is None:
-            raise ConfigError(f"{name}=clairvoyant needs true lengths, which only a replay knows")
-        return self._totals
+    def _true_total(self, demand: Demand) -> float:
+        return self._totals.get(demand.sample_id, 0.0)
 
     def _rekey(self, sample_id: SampleId) -> None:
         for order in self._orders:
@@ -252,7 +253,7 @@ class Foresight:
             self._pioneers.rekey(sample_id.task_id)
 
     def _review(self) -> None:
-        verdict = self._guard.review(self._curve(self._works))
+        verdict = self._guard.review(self._curve())
         before, self._verdict = self._verdict, verdict
         if verdict.rule is before.rule and verdict.fifo_lane == before.fifo_lane:
             return
@@ -273,10 +274,10 @@ class Foresight:
     def _remaining_key(self, demand: ActionDemand) -> float:
         return self._remaining(demand.sample_id)
 
-    def _curve(self, works: Mapping[SampleId, float]) -> SurvivalCurve | None:
+    def _curve(self) -> SurvivalCurve | None:
         """How long samples go on, by this run and the last epoch."""
         past = () if self._history is None else self._history.quantiles
-        finished = [*past, *works.values()]
+        finished = [*past, *self._works.values()]
         if not finished:
             return None
         return SurvivalCurve(finished, [living.work for living in self._living.values()])

@@ -18,7 +18,8 @@ from rolloutkit.estimate import SurvivalCurve, residual_grows
 TRUSTED_RECALL = 0.8  # from here on the estimate alone
 USEFUL_RECALL = 0.65  # from here on with the FIFO lane
 MIN_QUEUE_SHARE = 0.05  # of turn time spent waiting; below, an order has nothing to do
-FIRST_REVIEW = 64  # turns; the next ones whenever the turns have doubled
+FIRST_REVIEW = 64  # turns
+REVIEW_GROWTH = 1.25  # in turns from one review to the next: O(log n) of them in a run
 
 
 class Rule(StrEnum):
@@ -69,7 +70,7 @@ class Guard:
         self._turn_seconds += wait_seconds + active_seconds
         if self._num_turns < self._next_review:
             return False
-        self._next_review *= 2
+        self._next_review = int(self._next_review * REVIEW_GROWTH)
         return True
 
     @property
