@@ -102,7 +102,7 @@ class Foresight:
         self._num_to_come: dict[str, int] = {}
         self._works: dict[SampleId, float] = {}  # of finished samples: the next history's
         self._guard = Guard(None if history is None else history.recall, actions.fifo_lane)
-        self._verdict = self._guard.review(self._curve())
+        self._verdict = self._guard.review(self._curve)
         self._estimator = self._make_estimator()
         self._calibration = Calibration()
         self._orders: list[KeyedOrder] = []  # by kind of action, those with keys
@@ -253,7 +253,7 @@ class Foresight:
             self._pioneers.rekey(sample_id.task_id)
 
     def _review(self) -> None:
-        verdict = self._guard.review(self._curve())
+        verdict = self._guard.review(self._curve)
         before, self._verdict = self._verdict, verdict
         if verdict.rule is before.rule and verdict.fifo_lane == before.fifo_lane:
             return

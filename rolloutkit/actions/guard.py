@@ -7,6 +7,7 @@ much left as fresh ones. What cannot be known is FIFO (policy.md, section 6).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ TRUSTED_RECALL = 0.8  # from here on the estimate alone
 USEFUL_RECALL = 0.65  # from here on with the FIFO lane
 MIN_QUEUE_SHARE = 0.05  # of turn time spent waiting; below, an order has nothing to do
 FIRST_REVIEW = 64  # turns
-REVIEW_GROWTH = 1.25  # in turns from one review to the next: O(log n) of them in a run
+REVIEW_GROWTH = 1.5  # in turns from one review to the next: O(log n) of them in a run
 
 
 class Rule(StrEnum):
@@ -80,21 +81,27 @@ class Guard:
             return None
         return self._wait_seconds / self._turn_seconds
 
-    def review(self, curve: SurvivalCurve | None) -> Verdict:
-        """The verdict on what is known; `curve` is that of the work seen so far."""
+    def review(self, see: Callable[[], SurvivalCurve | None]) -> Verdict:
+        """The verdict on what is known; `see` makes the curve of the work seen so far, where the
+        verdict depends on it.
+        """
         share = self.queue_share
-        grows = None if curve is None else residual_grows(curve)
-        rule, lane, reason = self._choose(share, grows=grows)
+        choice = self._without_curve(share)
+        grows = None
+        if choice is None:
+            curve = see()
+            grows = None if curve is None else residual_grows(curve)
+            choice = self._by_progress(grows=grows)
         return Verdict(
-            rule=rule,
-            fifo_lane=lane,
-            reason=reason,
+            rule=choice.rule,
+            fifo_lane=choice.fifo_lane,
+            reason=choice.reason,
             recall=self._recall,
             residual_grows=grows,
             queue_share=share,
         )
 
-    def _choose(self, share: float | None, *, grows: bool | None) -> _Choice:
+    def _without_curve(self, share: float | None) -> _Choice | None:
         if share is not None and share < MIN_QUEUE_SHARE:
             return _Choice(
                 Rule.FIFO, 0.0, f"nothing to order, actions wait {share:.0%} of turn time"
@@ -106,6 +113,9 @@ class Guard:
         if self._recall is not None and self._recall >= USEFUL_RECALL:
             reason = f"earlier epochs foresaw {self._recall:.0%} of the tail, so with the FIFO lane"
             return _Choice(Rule.REMAINING, self._fifo_lane, reason)
+        return None
+
+    def _by_progress(self, *, grows: bool | None) -> _Choice:
         known = "no history of the tail" if self._recall is None else f"recall {self._recall:.0%}"
         if grows:
             return _Choice(Rule.CAAS, self._fifo_lane, f"{known}; long samples have most left")

@@ -18,16 +18,18 @@ class SurvivalCurve:
     """
 
     def __init__(self, finished: Iterable[float], running: Iterable[float] = ()) -> None:
-        events = [(work, 0) for work in finished]  # at a tie the event comes first
+        events, bounds = sorted(finished), sorted(running)
         if not events:
             raise ValueError("a survival curve needs a finished sample")
-        seen = sorted([*events, *((work, 1) for work in running)])
-        self._times, self._survival = [0.0], [1.0]
-        for num_before, (work, is_running) in enumerate(seen):
-            if not is_running:
-                self._times.append(work)
-                self._survival.append(self._survival[-1] * (1 - 1 / (len(seen) - num_before)))
-        self._tail_mean = sum(work for work, _ in seen) / len(events)
+        self._tail_mean = (sum(events) + sum(bounds)) / len(events)
+        self._times = [0.0, *events]
+        self._survival = [survival := 1.0]
+        num_censored = 0
+        for num_before, work in enumerate(events):
+            while num_censored < len(bounds) and bounds[num_censored] < work:
+                num_censored += 1
+            at_risk = len(events) + len(bounds) - num_before - num_censored
+            self._survival.append(survival := survival * (1 - 1 / at_risk))
         self._rest = self._integrate()
 
     def share_beyond(self, work: float) -> float:

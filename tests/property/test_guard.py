@@ -49,7 +49,7 @@ def busy(guard):
     ],
 )
 def test_it_chooses_by_recall_and_then_by_what_is_left(recall, seen, rule, lane):
-    verdict = busy(Guard(recall, LANE)).review(seen)
+    verdict = busy(Guard(recall, LANE)).review(lambda: seen)
 
     assert (verdict.rule, verdict.fifo_lane) == (rule, lane)
     assert verdict.recall == recall
@@ -58,12 +58,12 @@ def test_it_chooses_by_recall_and_then_by_what_is_left(recall, seen, rule, lane)
 
 def test_there_is_nothing_to_order_while_nothing_queues():
     guard = Guard(0.9, LANE)
-    assert guard.review(GOES_ON).rule is Rule.REMAINING  # nothing known of queues yet
+    assert guard.review(lambda: GOES_ON).rule is Rule.REMAINING  # nothing known of queues yet
 
     for _ in range(FIRST_REVIEW):
         guard.turn_ended(0.1, 10.0)
 
-    verdict = guard.review(GOES_ON)
+    verdict = guard.review(lambda: GOES_ON)
     assert verdict.rule is Rule.FIFO
     assert verdict.reason == "nothing to order, actions wait 1% of turn time"
 
@@ -72,12 +72,12 @@ def test_a_queue_that_builds_up_later_is_noticed():
     guard = Guard(0.9, LANE)
     for _ in range(FIRST_REVIEW):
         guard.turn_ended(0.0, 10.0)
-    assert guard.review(None).rule is Rule.FIFO
+    assert guard.review(lambda: None).rule is Rule.FIFO
 
     for _ in range(FIRST_REVIEW):
         guard.turn_ended(5.0, 10.0)
 
-    assert guard.review(None).rule is Rule.REMAINING
+    assert guard.review(lambda: None).rule is Rule.REMAINING
 
 
 TURNS = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=300)
@@ -96,7 +96,7 @@ def test_no_course_of_events_makes_it_choose_without_grounds(turns, recall, seen
         if not guard.turn_ended(wait, active):
             continue
         num_reviews += 1
-        verdict = guard.review(seen)
+        verdict = guard.review(lambda: seen)
         share = guard.queue_share
         if verdict.rule is Rule.REMAINING:
             assert recall is not None
@@ -107,7 +107,7 @@ def test_no_course_of_events_makes_it_choose_without_grounds(turns, recall, seen
             assert not guard.trusts_estimate
         if verdict.rule is not Rule.FIFO:
             assert share is None or share >= MIN_QUEUE_SHARE
-        assert verdict == guard.review(seen)
+        assert verdict == guard.review(lambda: seen)
 
     most = 1 + math.log(max(len(turns) / FIRST_REVIEW, 1), REVIEW_GROWTH) + 1
     assert num_reviews <= most
