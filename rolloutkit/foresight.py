@@ -49,6 +49,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     order: str  # in force at the end
     reason: str
     recall: float | None  # what the history says of its estimates
+    is_blind: bool  # there was an estimate, and it said nothing
     accuracy: Accuracy | None  # of the estimates that this run made
     queue_share: float | None  # of turn time, spent waiting
     binding_share: float | None  # of the time, in which actions of the busiest kind waited
@@ -57,7 +58,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The reason and what was measured, for people."""
         parts = [self.reason]
-        if self.accuracy is not None:
+        if self.is_blind:
+            parts.append("the estimate had nothing to go by")
+        elif self.accuracy is not None:
             explained = max(self.accuracy.explained, 0.0)  # below 0 the mean was the better guess
             parts.append(f"estimate explains {explained:.0%} of length variance")
         if self.binding_share is not None:
@@ -154,9 +157,9 @@ class Foresight:
 
     def admitted(self, sample_id: SampleId, task: Task) -> None:
         """A sample lives."""
-        self._num_to_come.setdefault(task.task_id, task.num_samples)
         living = self._living[sample_id] = _Living()
         if self._estimator is not None:
+            self._num_to_come.setdefault(task.task_id, task.num_samples)
             living.predicted_ln = self._estimator.mean_ln(task.task_id)
             self._estimator.admitted(sample_id)
 
@@ -186,14 +189,7 @@ class Foresight:
         if self._estimator is not None:
             if is_finished and living.predicted_ln is not None:
                 self._calibration.add(living.predicted_ln, living.work)
-            for changed in self._estimator.ended(sample_id, is_finished=is_finished):
-                self._rekey(changed)
-        task_id = sample_id.task_id
-        self._num_to_come[task_id] -= 1
-        if not self._num_to_come[task_id]:
-            del self._num_to_come[task_id]
-            if self._estimator is not None:
-                self._estimator.forget(task_id)
+            self._learn(self._estimator, sample_id, is_finished=is_finished)
 
     # What became of it.
 
@@ -206,6 +202,7 @@ class Foresight:
             order=self._verdict.rule.value if is_auto else self._actions.order,
             reason=self._verdict.reason if is_auto else "as configured",
             recall=self._verdict.recall,
+            is_blind=self._estimator is not None and not self._estimator.is_informed,
             accuracy=self._calibration.accuracy,
             queue_share=self._guard.queue_share,
             binding_share=queued / elapsed if queued is not None and elapsed > 0 else None,
@@ -245,6 +242,23 @@ class Foresight:
 
     def _true_total(self, demand: Demand) -> float:
         return self._totals.get(demand.sample_id, 0.0)
+
+    def _learn(self, estimator: WorkEstimator, sample_id: SampleId, *, is_finished: bool) -> None:
+        """Let an ending change the estimates of others."""
+        task_id = sample_id.task_id
+        before = estimator.population
+        for changed in estimator.ended(sample_id, is_finished=is_finished):
+            for order in self._orders:
+                order.rekey(changed)
+        if self._pioneers is not None:
+            if estimator.population == before:
+                self._pioneers.rekey(task_id)
+            else:
+                self._pioneers.rekey_all()
+        self._num_to_come[task_id] -= 1
+        if not self._num_to_come[task_id]:
+            del self._num_to_come[task_id]
+            estimator.forget(task_id)
 
     def _rekey(self, sample_id: SampleId) -> None:
         for order in self._orders:

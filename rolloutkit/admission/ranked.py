@@ -129,6 +129,11 @@ class PioneerOrder:
         if group is not None and group.is_explored and group.waiting:
             group.environment.rank(task_id, group, self._mean_of(task_id))
 
+    def rekey_all(self) -> None:
+        """All expectations changed; linear in the groups."""
+        for task_id in self._groups:
+            self.rekey(task_id)
+
     def __len__(self) -> int:
         return self._num_waiting
 
