@@ -31,6 +31,7 @@ from rolloutkit.config import (
     make_tasks,
 )
 from rolloutkit.errors import ConfigError, EngineError, boundary
+from rolloutkit.foresight import refuse_clairvoyance
 from rolloutkit.protocols import Engine
 from rolloutkit.render import TokenRenderer, check_append_only
 
@@ -93,6 +94,7 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     engine = found.attempt(
         "engine", lambda: make_engine(config.engine, has_tokenizer=has_tokenizer), None
     )
+    found.attempt("orders", lambda: refuse_clairvoyance(config.actions, config.admission), None)
     if environment is None or tasks is None or renderer is None or engine is None:
         return Examination(found.checks, None)
     history = None

@@ -88,11 +88,8 @@ class Foresight:
         started_at: float = 0.0,
         on_verdict: Callable[[Verdict], None] | None = None,
     ) -> None:
-        for name, order in (("actions", actions.order), ("admission", admission.order)):
-            if order == "clairvoyant" and totals is None:
-                raise ConfigError(
-                    f"{name}.order=clairvoyant needs true lengths, which only a replay knows"
-                )
+        if totals is None:
+            refuse_clairvoyance(actions, admission)
         self._actions = actions
         self._admission = admission
         self._workload = workload
@@ -295,6 +292,16 @@ class Foresight:
         if not finished:
             return None
         return SurvivalCurve(finished, [living.work for living in self._living.values()])
+
+
+def refuse_clairvoyance(actions: ActionSettings, admission: AdmissionLimits) -> None:
+    """Raise ConfigError where an order needs what only a replay knows."""
+    for name, order in (("actions", actions.order), ("admission", admission.order)):
+        if order == "clairvoyant":
+            raise ConfigError(
+                f"{name}.order=clairvoyant needs true lengths, which only a replay knows: "
+                "choose another order"
+            )
 
 
 class _Living:
