@@ -2,5 +2,13 @@
 
 from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
+from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
-__all__ = ["AdmissionLimits", "AdmissionQueue", "DatasetOrder", "Permit"]
+__all__ = [
+    "AdmissionLimits",
+    "AdmissionQueue",
+    "DatasetOrder",
+    "Permit",
+    "PioneerOrder",
+    "RankedOrder",
+]
