@@ -11,10 +11,10 @@ FOR_RUN := $(VENV)/.for-run
 FOR_DEV := $(VENV)/.for-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench wheel clean
+.PHONY: help run test check format bench bench-policy wheel clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(FOR_RUN) ## Run the quick start: BFCL agent tasks on a small model, on this machine.
 	$(BIN)/rolloutkit run
@@ -35,6 +35,9 @@ format: $(FOR_DEV) ## Format the code and mend what ruff can mend.
 
 bench: $(FOR_DEV) ## Run the benchmarks; they print figures and gate nothing.
 	$(BIN)/pytest tests/benchmarks -s --timeout=600 -o python_files='bench_*.py test_*.py'
+
+bench-policy: $(FOR_DEV) ## Replay the acceptance scenarios of the policies and print their table.
+	$(BIN)/python -m tests.benchmarks.policy.table
 
 wheel: $(FOR_RUN) ## Build the wheel and try it in an empty environment.
 	PYTHON=$(BIN)/python .ci/check_wheel

@@ -18,7 +18,7 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionScheduler, ActionSettings, PoolLimits, Verdict
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, LeastLoaded, MemoryBudget
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
 from rolloutkit.foresight import Foresight
@@ -27,11 +27,16 @@ from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.orchestrator import Orchestrator
 from rolloutkit.protocols import (
+    ActionOrder,
+    AdmissionOrder,
     AgentProgram,
     Capabilities,
     Engine,
     Environment,
     HasModelFile,
+    HasWorkers,
+    Placement,
+    Priority,
     Renderer,
     Sink,
     Stage,
@@ -63,6 +68,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
 
 
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides, where it is more than a setting names; None leaves it to the settings."""
+
+    admission: AdmissionOrder | None = None
+    actions: Callable[[], ActionOrder] | None = None  # one order per kind of action
+    priority: Priority | None = None  # of model calls
+    placement: Placement | None = None  # None: the least loaded worker, where there are several
+    budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
+
+
 def prepare(
     sink: Sink,
     *,
@@ -75,6 +90,7 @@ def prepare(
     num_samples: int | None = None,
     history: History | None = None,
     totals: Mapping[SampleId, float] | None = None,
+    policies: Policies = Policies(),  # noqa: B008 - it is frozen
 ) -> Orchestrator:
     """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
 
@@ -112,7 +128,9 @@ def prepare(
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=ActionScheduler(settings.actions.limits_of, foresight.action_order, on_pool),
+        actions=ActionScheduler(
+            settings.actions.limits_of, policies.actions or foresight.action_order, on_pool
+        ),
         foresight=foresight,
         limits=settings.limits,
         retry=settings.retry,
@@ -122,6 +140,7 @@ def prepare(
         started_at=started_at,
         seed=settings.seed,
         constrain_calls=_constrains(settings, engine.capabilities),
+        priority=policies.priority,
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
@@ -130,7 +149,12 @@ def prepare(
     foresight.start()
     return Orchestrator(
         services,
-        AdmissionQueue(settings.admission, foresight.admission_order()),
+        AdmissionQueue(
+            settings.admission,
+            _given(policies.admission, foresight.admission_order),
+            placement=_given(policies.placement, lambda: _placement(engine)),
+            budget=policies.budget,
+        ),
         sink,
         lookahead=settings.admission.lookahead,
         breaker_failures=settings.breaker_failures,
@@ -257,6 +281,11 @@ def _environments(environment: Environment | Sequence[Environment]) -> dict[str,
     return environments
 
 
+def _given(policy: T | None, make: Callable[[], T]) -> T:
+    """The policy that was given, else a made one. An empty order is false, so `or` will not do."""
+    return make() if policy is None else policy
+
+
 def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
     """The renderer of a token engine, checked to be append-only; None where messages are sent."""
     from rolloutkit.render import Tokenizer, TokenRenderer, check_append_only, make_renderer
@@ -268,6 +297,10 @@ def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
     if isinstance(given, TokenRenderer):
         check_append_only(given)
     return given
+
+
+def _placement(engine: Engine) -> Placement | None:
+    return LeastLoaded(engine.worker_names) if isinstance(engine, HasWorkers) else None
 
 
 def _constrains(settings: Settings, capabilities: Capabilities) -> bool:

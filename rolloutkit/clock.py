@@ -2,8 +2,9 @@
 
 Owns `now`, `run`, the virtual loop and the watchdog that bounds waits. In virtual time a sleep
 costs nothing, real sockets are refused, executor jobs run inline, and a state in which nothing can
-happen any more raises `DeadlockError` naming who waits. The order of events with equal timestamps
-is deterministic but not first-in-first-out (asyncio's timer heap): code must not rely on it.
+happen any more raises `DeadlockError` naming who waits. Virtual timers of equal time fire together,
+in the order in which they were armed, so that runs repeat; real time promises no order, and code
+must not rely on one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import heapq
 import math
 import selectors
 import time as time_module
@@ -90,15 +92,37 @@ def _real_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop whose time is simulated: sleeping costs no wall time."""
+    """An asyncio loop whose time is simulated: sleeping costs no wall time.
+
+    It keeps its timers itself, since asyncio's heap is not stable. Recorded durations collide so
+    often that the makespan of a replay depends on the order of equal times by several percent
+    (tests/benchmarks/policy): that order has to be one that can be stated.
+    """
 
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector(self)
-        super().__init__(self._jumping)
+        self._timers = _Timers()
+        super().__init__(_JumpingSelector(self, self._timers))
 
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
-        return self._jumping.seconds
+        return self._timers.now
+
+    @property
+    def num_timers(self) -> int:
+        """Timers that are armed."""
+        return self._timers.num_armed()
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call back at a time; a time that has passed means now."""
+        timer = _Timer(when, callback, args, self, context)
+        self._timers.add(timer)
+        return timer
 
     def run_in_executor(
         self,
@@ -116,18 +140,69 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """Never polls: a wait of `timeout` seconds moves the clock by `timeout`."""
+class _Timer(asyncio.TimerHandle):
+    def fire(self) -> None:
+        """Call back, unless it was cancelled after its time had come."""
+        if not self.cancelled():
+            self._run()
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
-        self.seconds = 0.0
+
+class _Timers:
+    """The armed timers by time, then by age. Cancelled ones leave when they come first, or when the
+    heap has doubled.
+    """
+
+    _MIN_SWEEP = 256  # timers that are not worth counting the cancelled ones
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, _Timer]] = []
+        self._num_added = 0
+        self._sweep_at = self._MIN_SWEEP
+
+    def add(self, timer: _Timer) -> None:
+        self._num_added += 1
+        heapq.heappush(self._heap, (timer.when(), self._num_added, timer))
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled()]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(self._MIN_SWEEP, 2 * len(self._heap))
+
+    def pop_due(self) -> list[_Timer]:
+        """The timers whose time has come, in the order of their times and then of their ages."""
+        due: list[_Timer] = []
+        while self._heap and self._heap[0][0] <= self.now:
+            timer = heapq.heappop(self._heap)[2]
+            if not timer.cancelled():
+                due.append(timer)
+        return due
+
+    def jump(self) -> bool:
+        """Make it the time of the next timer; False if nothing is armed."""
+        while self._heap and self._heap[0][2].cancelled():
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return False
+        self.now = max(self.now, self._heap[0][0])
+        return True
+
+    def num_armed(self) -> int:
+        return sum(not timer.cancelled() for _, _, timer in self._heap)
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """Never polls: where asyncio would wait, the next timers fire."""
+
+    def __init__(self, loop: VirtualTimeLoop, timers: _Timers) -> None:
         self._loop = loop
+        self._timers = timers
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
+        if timeout is None and not self._timers.jump():  # nothing is ready
             raise DeadlockError(_describe_waiters(self._loop))
-        self.seconds += max(timeout, 0.0)
+        for timer in self._timers.pop_due():
+            self._loop.call_soon(timer.fire)  # behind what is ready
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -40,6 +40,7 @@ from rolloutkit.record.events import (
     ActionOutcome,
     AttemptStarted,
     ModelCall,
+    SampleParked,
     SampleResumed,
 )
 from rolloutkit.services import Services, stage_kind
@@ -65,6 +66,9 @@ from rolloutkit.types import (
 )
 
 T = TypeVar("T")
+
+MODEL_CALL = "model_call"
+"""The kind under which a model call's priority is asked for."""
 
 logger = logging.getLogger(__name__)
 
@@ -203,14 +207,17 @@ class SampleContext:
         tools_in_messages: bool = False,
         sampling: SamplingParams | None = None,
         json_schema: dict[str, Any] | None = None,
+        prompt_tokens: int | None = None,
     ) -> Reply:
         """Append `messages` (or `token_ids`) to a chain and let the model speak.
 
         `tools`, where given, are on offer from here on; `tools_in_messages` says that the messages
-        describe them. One request in flight per chain: a second raises ProgramError. Waits for
-        memory first when the sample was parked. Raises StopSample when turns, tokens or context are
-        used up, EngineError, RenderError, or LimitExceeded. What was to be appended stays when the
-        call fails: to try again, call without it. Cancelling aborts the request on the server; no
+        describe them. `prompt_tokens` is the length of the whole prompt, where the caller knows it
+        and the engine takes no token ids. One request in flight per chain: a second raises
+        ProgramError. Waits for memory first when the sample is parked. Raises StopSample when
+        turns, tokens or context are used up, EngineError, RenderError, or LimitExceeded. What was
+        to be appended stays when the call fails: to try again, call without it. Cancelling aborts
+        the request on the server; no completion is appended then.
         completion is appended then.
         """
         self._require_going()
@@ -225,6 +232,8 @@ class SampleContext:
         dialogue.begin_turn(chain)
         try:
             dialogue.append_context(chain, messages, token_ids)
+            if chain.index == 0:  # the others of a sample come and go within its turns
+                self._permit.grow(len(chain) or prompt_tokens or dialogue.num_known(chain))
             parked_seconds = await self._resume() if self._permit.is_parked else 0.0
             request = self._request(chain, sampling, json_schema)
             completion = await self._call_engine(request, chain, parked_seconds)
@@ -373,6 +382,7 @@ class SampleContext:
         services = self._services
         self._begin("parked")
         started = services.time()
+        services.record(SampleParked(t=services.elapsed(), sample_id=str(self.sample_id)))
         bounds = self._bounds
         bounds.begin_wait()
         try:
@@ -414,8 +424,13 @@ class SampleContext:
                 logprobs=base.logprobs,
             ),
             worker=self.worker,
+            priority=self._priority(),
             json_schema=dialogue.call_schema() if json_schema is None else json_schema,
         )
+
+    def _priority(self) -> float:
+        priority = self._services.priority
+        return 0.0 if priority is None else priority(self._demand(MODEL_CALL))
 
     async def _call_engine(
         self, request: GenerateRequest, chain: Chain, parked_seconds: float
@@ -434,7 +449,8 @@ class SampleContext:
             limit = bounds.within_turn("model_call", limits.model_call, watchdog)
             with limit, boundary(EngineError):
                 completion = await services.engine.generate(request, on_progress)
-            self._new_tokens += self.dialogue.num_new(chain)
+            prompt_tokens = len(chain) or completion.prompt_tokens or 0
+            self._new_tokens += self.dialogue.num_new(chain, prompt_tokens)
             if completion.num_tokens is None:
                 self._uncounted_seconds += services.time() - started
             return completion
@@ -459,6 +475,7 @@ class SampleContext:
         failure: RolloutError | None,
     ) -> None:
         done = completion or _NOT_DONE
+        context_tokens = len(chain) or done.prompt_tokens or 0
         self._services.record(
             ModelCall(
                 t=self._services.elapsed(),
@@ -472,8 +489,8 @@ class SampleContext:
                 queue_seconds=done.queue_seconds,
                 service_seconds=done.service_seconds,
                 prefill_seconds=done.prefill_seconds,
-                context_tokens=len(chain) or done.prompt_tokens or 0,
-                new_tokens=self.dialogue.num_new(chain),
+                context_tokens=context_tokens,
+                new_tokens=self.dialogue.num_new(chain, context_tokens),
                 cached_tokens=done.cached_tokens,
                 output_tokens=None if completion is None else completion.num_tokens,
                 finish_reason=None if completion is None else completion.finish_reason,

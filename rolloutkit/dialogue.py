@@ -108,6 +108,9 @@ class Dialogue:
             if message is None and renderer is not None:
                 with boundary(RenderError):
                     message = renderer.parse(completion.token_ids, self.tools)
+        elif completion.prompt_tokens is not None:
+            known = completion.prompt_tokens + (completion.output_tokens or 0)
+            self._num_known[chain.index] = known
         if message is not None:
             message = with_call_ids(message, self.num_turns)
             if services.keep_messages or not services.capabilities.token_ids:
@@ -155,9 +158,15 @@ class Dialogue:
                 raise StopSample(StopReason.TOKEN_BUDGET)
         return max_tokens
 
-    def num_new(self, chain: Chain) -> int:
-        """Context tokens that the engine has not seen yet."""
-        return len(chain) - self._num_known[chain.index]
+    def num_known(self, chain: Chain) -> int:
+        """Tokens of the chain that the engine has seen, as far as it says."""
+        return self._num_known[chain.index]
+
+    def num_new(self, chain: Chain, context_tokens: int) -> int:
+        """Of `context_tokens` of a prompt, those that the engine has not seen, as far as known."""
+        num_known = self._num_known[chain.index]
+        was_compacted = num_known > context_tokens
+        return context_tokens if was_compacted else context_tokens - num_known
 
     def _render(self, chain: Chain, messages: Sequence[Message]) -> Sequence[int]:
         renderer = self._services.renderer

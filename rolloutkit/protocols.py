@@ -86,6 +86,14 @@ class HasModelFile(Protocol):
     def model_file(self) -> Path: ...
 
 
+@runtime_checkable
+class HasWorkers(Protocol):
+    """An engine of several workers, each with a cache of its own: samples are placed on them."""
+
+    @property
+    def worker_names(self) -> Sequence[str]: ...
+
+
 class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says of itself; None = not reported, never 0."""
 
@@ -210,6 +218,15 @@ class AdmissionOrder(Protocol):
     def __len__(self) -> int: ...
 
 
+class Placement(Protocol):
+    """On which worker an admitted sample lives. Pure."""
+
+    def place(self, demand: Demand) -> str: ...
+    def leave(self, demand: Demand, worker: str) -> None:
+        """The sample that was placed there is over."""
+        ...
+
+
 class Stage(StrEnum):
     """The stages of a session that need an action slot; each is a kind of its own."""
 
@@ -228,6 +245,10 @@ class ActionDemand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False
     num_turns: int  # finished turns of the sample
     service_seconds: float  # what its actions took so far
     admission_seq: int
+
+
+Priority: TypeAlias = Callable[[ActionDemand], float]
+"""How urgent a model call is, larger first: what an order's key is for actions that queue here."""
 
 
 class ActionOrder(Protocol):

@@ -14,6 +14,7 @@ from rolloutkit.protocols import (
     Capabilities,
     Engine,
     Environment,
+    Priority,
     Renderer,
     Stage,
 )
@@ -40,6 +41,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float  # when the run started, on that clock
     seed: int
     constrain_calls: bool = False  # sample tool calls under a JSON schema
+    priority: Priority | None = None  # of model calls; None = first come, first served
     keep_messages: bool = True
     record_responses: bool = False
 

@@ -1,6 +1,8 @@
 """Admission: which samples are alive, and where."""
 
 from rolloutkit.admission.orders import DatasetOrder
+from rolloutkit.admission.parking import MemoryBudget, Parking
+from rolloutkit.admission.placement import LeastLoaded
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
 from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
@@ -8,6 +10,9 @@ __all__ = [
     "AdmissionLimits",
     "AdmissionQueue",
     "DatasetOrder",
+    "LeastLoaded",
+    "MemoryBudget",
+    "Parking",
     "Permit",
     "PioneerOrder",
     "RankedOrder",

@@ -1,23 +1,22 @@
 """Who may live: one shell that grants memory and a session together, and parks between turns.
 
-Three counts never exceed their limits: samples alive (memory of the engines), open sessions per
-environment, and, since both are granted in one step, no sample holds one while it waits for the
-other. The order decides who is next; a parked sample resumes before anything new is admitted, the
-one admitted earliest first.
+Three counts never exceed their limits: samples alive, parked ones included (memory of the engines),
+open sessions per environment, and, since both are granted in one step, no sample holds one while it
+waits for the other. The order decides who is next, the placement on which worker it lives, and the
+worker's `Parking` who is held back when contexts outgrow its memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 
+from rolloutkit.admission.parking import MemoryBudget, Parking
 from rolloutkit.clock import now
-from rolloutkit.protocols import AdmissionOrder, Demand
+from rolloutkit.protocols import AdmissionOrder, Demand, Placement
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,26 +34,21 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     )
 
 
-class _Place(Enum):
-    HELD = "held"
-    PARKED = "parked"
-    RELEASED = "released"
-
-
 class Permit:
     """The right of one sample to live: a place in memory on `worker`, and one open session.
 
-    The place can be parked between turns and is released when the last turn ends; the session is
-    released when it is closed. Both releases are idempotent and never wait.
+    The place is released when the last turn ends, the session when it is closed; in between the
+    sample may be parked. Both releases are idempotent and never wait.
     """
 
     __slots__ = (
+        "_has_place",
         "_has_session",
-        "_place",
         "_queue",
         "_resumed",
         "admitted_at",
         "demand",
+        "is_parked",
         "seq",
         "worker",
     )
@@ -68,65 +62,42 @@ class Permit:
         admitted_at: float,
     ) -> None:
         self._queue = queue
-        self._place = _Place.HELD
+        self._has_place = True
         self._has_session = True
         self._resumed: asyncio.Future[None] | None = None
         self.demand = demand
         self.seq = seq
         self.worker = worker
         self.admitted_at = admitted_at
+        self.is_parked = False
 
-    @property
-    def is_parked(self) -> bool:
-        return self._place is _Place.PARKED
-
-    def park(self) -> None:
-        """Give up the place in memory until `resume`; only between two turns."""
-        if self._place is _Place.HELD:
-            self._place = _Place.PARKED
-            self._queue.return_place()
+    def grow(self, context_tokens: int) -> None:
+        """Between two turns: the next prompt will be so long. May park the sample."""
+        if self._has_place and not self.is_parked:
+            self.is_parked = self._queue.must_park(self, context_tokens)
 
     async def resume(self) -> None:
-        """Wait until the parked sample has a place again; at once if it was not parked.
-
-        Cancelling leaves the permit parked, and a place granted in the same tick is returned.
-        """
-        if self._place is not _Place.PARKED:
+        """Wait until the sample is not parked. Cancelling leaves that as it is."""
+        if not self.is_parked:
             return
-        if self._queue.take_place():
-            self._place = _Place.HELD
-            return
-        resumed = self._resumed = asyncio.get_running_loop().create_future()
-        self._queue.wait_for_place(self)
+        self._resumed = asyncio.get_running_loop().create_future()
         try:
-            await resumed
-        except asyncio.CancelledError:
-            if not resumed.cancelled():  # granted and cancelled in the same tick
-                self._place = _Place.PARKED
-                self._queue.return_place()
-            raise
+            await self._resumed
         finally:
             self._resumed = None
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether its owner waits in `resume`."""
-        return self._resumed is not None and not self._resumed.done()
-
-    def grant_place(self) -> bool:
-        """Called by the queue: hand a free place to the waiting owner; False if it gave up."""
-        if self._resumed is None or self._resumed.done():
-            return False
-        self._place = _Place.HELD
-        self._resumed.set_result(None)
-        return True
+    def unpark(self) -> None:
+        """Called by the queue: there is memory again."""
+        self.is_parked = False
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
 
     def release(self) -> None:
         """Return the place in memory."""
-        if self._place is _Place.HELD:
-            self._place = _Place.RELEASED
-            self._queue.return_place()
-        self._place = _Place.RELEASED
+        if self._has_place:
+            self._has_place = False
+            self.is_parked = False
+            self._queue.return_place(self)
 
     def release_session(self) -> None:
         """Return the place among the open sessions."""
@@ -140,23 +111,27 @@ class AdmissionQueue:
     lives next.
 
     One coroutine awaits `next` at a time. Everything costs O(log n) in the number of waiting
-    samples.
+    samples. Without a placement permits name no worker; without a budget nobody is parked.
     """
 
     def __init__(
         self,
         limits: AdmissionLimits,
         order: AdmissionOrder,
-        place: Callable[[Demand], str | None] | None = None,
+        *,
+        placement: Placement | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._order = order
-        self._choose_worker = place
+        self._placement = placement
+        self._budget = budget
+        self._parkings: dict[str | None, Parking] = {}  # by worker
+        self._parked: dict[int, Permit] = {}  # by order of admission
         self._max_samples = limits.max_samples
         self._max_sessions = limits.max_sessions
         self._num_alive = 0
         self._num_sessions: dict[str, int] = {}
         self._num_admitted = 0
-        self._parked: list[tuple[int, Permit]] = []  # heap by order of admission
         self._wake: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -165,7 +140,12 @@ class AdmissionQueue:
 
     @property
     def num_alive(self) -> int:
+        """Samples admitted and not over, parked ones included."""
         return self._num_alive
+
+    @property
+    def num_parked(self) -> int:
+        return len(self._parked)
 
     @property
     def num_sessions(self) -> Mapping[str, int]:
@@ -177,9 +157,9 @@ class AdmissionQueue:
 
     @max_samples.setter
     def max_samples(self, value: int) -> None:
-        """Growing admits at once; shrinking takes effect as samples end or park."""
+        """Growing admits at once; shrinking takes effect as samples end."""
         self._max_samples = max(1, value)
-        self._dispatch()
+        self._wake_up()
 
     def push(self, demand: Demand) -> None:
         """Ask for admission."""
@@ -207,7 +187,7 @@ class AdmissionQueue:
         return permit
 
     def _admit(self) -> Permit | None:
-        if self._num_alive >= self._max_samples or self._parked_waits():
+        if self._num_alive >= self._max_samples:
             return None
         demand = self._order.pop(_WithRoom(self._num_sessions, self._max_sessions), now())
         if demand is None:
@@ -216,40 +196,36 @@ class AdmissionQueue:
         self._num_alive += 1
         self._num_sessions[environment] = self._num_sessions.get(environment, 0) + 1
         self._num_admitted += 1
-        worker = self._choose_worker(demand) if self._choose_worker is not None else None
+        worker = None if self._placement is None else self._placement.place(demand)
         return Permit(self, demand, self._num_admitted, worker, now())
 
     # What permits call.
 
-    def take_place(self) -> bool:
-        """A place for a parked permit, if one is free and no earlier one waits."""
-        if self._num_alive >= self._max_samples or self._parked_waits():
+    def must_park(self, permit: Permit, context_tokens: int) -> bool:
+        """Whether the sample must wait with its next prompt, which will be so long."""
+        if self._budget is None:
             return False
-        self._num_alive += 1
-        return True
+        parking = self._parkings.get(permit.worker)
+        if parking is None:
+            parking = self._parkings[permit.worker] = Parking(self._budget)
+        is_parked = parking.grow(permit.seq, context_tokens)
+        if is_parked:
+            self._parked[permit.seq] = permit
+        return is_parked
 
-    def wait_for_place(self, permit: Permit) -> None:
-        heapq.heappush(self._parked, (permit.seq, permit))
-
-    def return_place(self) -> None:
+    def return_place(self, permit: Permit) -> None:
         self._num_alive -= 1
-        self._dispatch()
+        self._parked.pop(permit.seq, None)
+        if self._placement is not None and permit.worker is not None:
+            self._placement.leave(permit.demand, permit.worker)
+        parking = self._parkings.get(permit.worker)
+        if parking is not None:
+            for seq in parking.remove(permit.seq):
+                self._parked.pop(seq).unpark()
+        self._wake_up()
 
     def return_session(self, environment: str) -> None:
         self._num_sessions[environment] -= 1
-        self._wake_up()
-
-    def _parked_waits(self) -> bool:
-        """Whether a parked sample waits for a place; forgets those that gave up."""
-        while self._parked and not self._parked[0][1].is_waiting:
-            heapq.heappop(self._parked)
-        return bool(self._parked)
-
-    def _dispatch(self) -> None:
-        while self._num_alive < self._max_samples and self._parked_waits():
-            _, permit = heapq.heappop(self._parked)
-            if permit.grant_place():
-                self._num_alive += 1
         self._wake_up()
 
     def _wake_up(self) -> None:

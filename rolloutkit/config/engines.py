@@ -16,7 +16,12 @@ from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
 from rolloutkit.protocols import Engine
 
-_OURS = {"llamacpp": "LlamaCpp", "openai": "OpenAI", "simulated": "Simulated"}
+_OURS = {  # kind: its module, and what its classes are called
+    "llamacpp": ("engines.llamacpp", "LlamaCpp"),
+    "openai": ("engines.openai", "OpenAI"),
+    "sim_reference": ("sim.speaking", "Speaking"),
+    "simulated": ("engines.simulated", "Simulated"),
+}
 REAL_ENGINES = frozenset({"llamacpp", "openai"})  # they need sockets, which virtual time refuses
 
 
@@ -29,9 +34,10 @@ def engine_component(section: Mapping[str, Any]) -> Component:
     if kind not in _OURS:
         hint = nearest(kind, _OURS)
         raise ConfigError(f"engine.kind: expected one of {', '.join(_OURS)}, got {kind!r}{hint}")
-    module = importlib.import_module(f"rolloutkit.engines.{kind}")
-    config = convert(fields, getattr(module, f"{_OURS[kind]}Config"), "engine")
-    return Component("engine", getattr(module, f"{_OURS[kind]}Engine"), config)
+    path, name = _OURS[kind]
+    module = importlib.import_module(f"rolloutkit.{path}")
+    config = convert(fields, getattr(module, f"{name}Config"), "engine")
+    return Component("engine", getattr(module, f"{name}Engine"), config)
 
 
 def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
@@ -62,13 +68,14 @@ def tokenizer_path(choice: Component) -> Path | None:
     from rolloutkit.assets import bundled_model, checked_model
     from rolloutkit.engines.llamacpp import LlamaCppConfig
     from rolloutkit.engines.simulated import SimulatedConfig
+    from rolloutkit.sim.speaking import SpeakingConfig
 
     match choice.config:
         case LlamaCppConfig(model=str(model), sha256=str(sha256)) if model:
             return checked_model(Path(model), sha256).path
         case LlamaCppConfig():
             return bundled_model().path
-        case SimulatedConfig():
+        case SimulatedConfig() | SpeakingConfig():
             try:
                 return bundled_model().path
             except ConfigError:

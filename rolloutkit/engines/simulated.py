@@ -1,7 +1,7 @@
 """An engine without a model, for virtual time: lengths from a seed, durations from a cost model.
 
-Owns the draw of lengths and a first-in-first-out queue of `parallelism` servers. It knows nothing
-of memory or batching; faithful simulated workers are another matter.
+Owns a first-in-first-out queue of `parallelism` servers. It knows nothing of memory or batching;
+the reference engine (`sim/reference.py`) does.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import asyncio
 import math
 from array import array
 from collections import deque
-from hashlib import blake2b
-from statistics import NormalDist
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
 from rolloutkit.clock import now
-from rolloutkit.errors import ContextFullError, RequestError
+from rolloutkit.engines.lengths import KnownContexts, LengthDraw, said
+from rolloutkit.errors import RequestError
 from rolloutkit.protocols import Capabilities, OnProgress
-from rolloutkit.types import ChatPrompt, Completion, FinishReason, GenerateRequest, SampleId
+from rolloutkit.types import ChatPrompt, Completion, GenerateRequest, SampleId
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -45,12 +44,15 @@ class SimulatedEngine:
 
     def __init__(self, config: SimulatedConfig) -> None:
         self._config = config
-        # The mean of a log-normal is exp(mu + sigma^2 / 2).
-        self._mu = math.log(config.mean_tokens) - config.sigma**2 / 2
-        self._prefix = f"{config.seed}/"
+        self._lengths = LengthDraw(
+            seed=config.seed,
+            mean_tokens=config.mean_tokens,
+            sigma=config.sigma,
+            max_context=config.max_context,
+        )
         self._num_free = config.parallelism
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._contexts: dict[SampleId, _Context] = {}
+        self._contexts = KnownContexts()
         self._capabilities = Capabilities(
             token_ids=True,
             logprobs=True,
@@ -76,8 +78,9 @@ class SimulatedEngine:
         if isinstance(request.prompt, ChatPrompt):
             raise RequestError("the simulated engine takes token ids, not messages")
         prompt_tokens = len(request.prompt.token_ids)
-        num_tokens, finish_reason = self._length(request, prompt_tokens)
-        cached = self._cached_tokens(request, prompt_tokens)
+        length = self._lengths.draw(request, prompt_tokens)
+        num_tokens = length.num_tokens
+        cached = self._contexts.cached_tokens(request, prompt_tokens)
         prefill = (prompt_tokens - cached) / self._config.prefill_tokens_per_second
         decode = num_tokens / self._config.decode_tokens_per_second
         asked_at = now()
@@ -93,14 +96,10 @@ class SimulatedEngine:
                 await self._generate_watched(prefill, decode, num_tokens, on_progress)
         finally:
             self._release()
-        chain = (request.attempt, request.chain_index)
-        self._contexts[request.sample_id] = _Context(chain, prompt_tokens + num_tokens)
-        token_ids = array("i", (self._config.token_id,)) * num_tokens
-        if finish_reason is FinishReason.STOP and request.prompt.stop_token_ids:
-            token_ids[-1] = request.prompt.stop_token_ids[0]
+        self._contexts.remember(request, prompt_tokens + num_tokens)
         return Completion(
-            finish_reason=finish_reason,
-            token_ids=token_ids,
+            finish_reason=length.finish_reason,
+            token_ids=said(length, request.prompt, self._config.token_id),
             logprobs=array("f", (-1.0,)) * num_tokens,
             prompt_tokens=prompt_tokens,
             cached_tokens=cached,
@@ -112,29 +111,7 @@ class SimulatedEngine:
 
     def finish(self, sample_id: SampleId) -> None:
         """Drop the sample's cached context."""
-        self._contexts.pop(sample_id, None)
-
-    def _length(self, request: GenerateRequest, prompt_tokens: int) -> _Length:
-        key = f"{self._prefix}{request.sample_id}/{request.chain_index}/{request.turn}"
-        draw = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little")
-        normal = _NORMAL.inv_cdf((draw + 0.5) / 2**32)
-        wanted = max(1, round(math.exp(self._mu + self._config.sigma * normal)))
-        room = request.sampling.max_tokens
-        if self._config.max_context is not None:
-            room = min(room, self._config.max_context - prompt_tokens)
-            if room < 1:
-                raise ContextFullError(
-                    f"{prompt_tokens} prompt tokens fill the context of {self._config.max_context}"
-                )
-        if wanted <= room:
-            return _Length(wanted, FinishReason.STOP)
-        return _Length(room, FinishReason.LENGTH)
-
-    def _cached_tokens(self, request: GenerateRequest, prompt_tokens: int) -> int:
-        context = self._contexts.get(request.sample_id)
-        if context is None or context.chain != (request.attempt, request.chain_index):
-            return 0
-        return min(context.num_tokens, prompt_tokens)
+        self._contexts.forget(sample_id)
 
     async def _generate_watched(
         self, prefill: float, decode: float, num_tokens: int, on_progress: OnProgress
@@ -163,16 +140,3 @@ class SimulatedEngine:
                 granted.set_result(None)
                 return
         self._num_free += 1
-
-
-class _Length(NamedTuple):
-    num_tokens: int
-    finish_reason: FinishReason
-
-
-class _Context(NamedTuple):
-    chain: tuple[int, int]
-    num_tokens: int
-
-
-_NORMAL = NormalDist()

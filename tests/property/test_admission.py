@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolloutkit import clock
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, DatasetOrder
+from rolloutkit.admission import (
+    AdmissionLimits,
+    AdmissionQueue,
+    DatasetOrder,
+    LeastLoaded,
+    MemoryBudget,
+    Parking,
+)
 from rolloutkit.protocols import Demand
 from rolloutkit.types import SampleId, Task
 from tests.property.examples import core_examples, moments, ticks
@@ -17,13 +24,16 @@ SAMPLES = st.lists(
     st.tuples(
         ticks,  # arrives
         st.sampled_from(["a", "b"]),
-        st.lists(st.tuples(ticks, st.booleans()), max_size=4),  # turns: seconds, parked after it
+        st.lists(st.tuples(ticks, st.integers(0, 12)), max_size=4),  # turns: seconds, next context
         ticks,  # the session closes so long after the last turn
         st.none() | moments,  # cancelled
     ),
     min_size=1,
     max_size=12,
 )
+
+
+BUDGET = MemoryBudget(capacity_bytes=10, bytes_per_token=1, turn_tokens=1, fill=1.0)
 
 
 def demand_of(seq, environment="a"):
@@ -42,7 +52,10 @@ class Checked:
     def __init__(self, max_samples, max_sessions):
         self.max_sessions = max_sessions
         self.queue = AdmissionQueue(
-            AdmissionLimits(max_samples=max_samples, max_sessions=max_sessions), DatasetOrder()
+            AdmissionLimits(max_samples=max_samples, max_sessions=max_sessions),
+            DatasetOrder(),
+            placement=LeastLoaded(["left", "right"]),
+            budget=BUDGET,
         )
         self.limit = max_samples
 
@@ -77,18 +90,14 @@ def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read t
             holding += 1
             try:
                 checked.check(holding)
-                for seconds, parks in turns:
+                for seconds, context_tokens in turns:
                     await asyncio.sleep(seconds)
-                    if parks:
-                        permit.park()
-                        holding -= 1
-                        await permit.resume()
-                        holding += 1
-                        checked.check(holding)
+                    permit.grow(context_tokens)
+                    await permit.resume()
+                    checked.check(holding)
                 finished.append(permit.demand.seq)
             finally:
-                if not permit.is_parked:
-                    holding -= 1
+                holding -= 1
                 permit.release()
                 permit.release()
                 asyncio.get_running_loop().call_later(closes, permit.release_session)
@@ -119,7 +128,7 @@ def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read t
         admitter.cancel()
         assert len(living) == len(samples)
         assert all(task.done() for task in living)
-        assert queue.num_alive == 0
+        assert queue.num_alive == queue.num_parked == 0
         assert set(queue.num_sessions.values()) <= {0}
         assert len(queue) == 0
 
@@ -128,34 +137,51 @@ def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read t
     assert set(finished) >= {seq for seq, sample in enumerate(samples) if sample[4] is None}
 
 
-def test_a_parked_sample_resumes_before_anything_new_is_admitted():
-    events = []
-
+def test_a_parked_sample_resumes_when_one_ends_and_is_not_replaced_meanwhile():
     async def main():
-        queue = AdmissionQueue(AdmissionLimits(max_samples=1), DatasetOrder())
+        queue = AdmissionQueue(AdmissionLimits(max_samples=2), DatasetOrder(), budget=BUDGET)
         for seq in range(3):
             queue.push(demand_of(seq))
-        first = await queue.next()
-        first.park()
-        second = await queue.next()
+        first, second = await queue.next(), await queue.next()
+        first.grow(5)
+        second.grow(2)
+        second.grow(5)
+        parked_before = (first.is_parked, second.is_parked, queue.num_alive)
 
-        async def resume():
-            await first.resume()
-            events.append("resumed")
-            first.release()
+        first.release()
+        await second.resume()
 
-        async def admit():
-            await queue.next()
-            events.append("admitted")
-
-        jobs = [asyncio.create_task(admit()), asyncio.create_task(resume())]
-        await asyncio.sleep(1)
-        second.release()
-        await asyncio.gather(*jobs)
+        assert parked_before == (False, True, 2)
+        assert not second.is_parked
+        assert (await queue.next()).demand.seq == 2
 
     clock.run(main(), time="virtual")
 
-    assert events == ["resumed", "admitted"]
+
+@core_examples
+@given(reports=st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 12)), max_size=60))
+def test_parking_never_parks_everybody_and_forgets_nobody(reports):
+    parking = Parking(BUDGET)
+    active, parked = {}, {}
+
+    for seq, context_tokens in reports:
+        if context_tokens is None:
+            active.pop(seq, None)
+            parked.pop(seq, None)
+            for resumed in parking.remove(seq):
+                active[resumed] = parked.pop(resumed)
+        elif seq not in parked:
+            is_first = seq not in active
+            active[seq] = BUDGET.need(context_tokens)
+            if parking.grow(seq, context_tokens):
+                assert not is_first
+                assert sum(active.values()) > BUDGET.usable_bytes
+                assert min(active) < seq
+                parked[seq] = active.pop(seq)
+        assert active or not parked
+        smallest = min(parked.values(), default=None)
+        if context_tokens is None and smallest is not None:
+            assert sum(active.values()) + smallest > BUDGET.usable_bytes
 
 
 def test_an_environment_without_room_does_not_block_another():

@@ -72,9 +72,15 @@ def test_an_openai_engine_needs_its_address_only():
         ("retry.kinds=[luck]", "retry.kinds.0: expected one of "),
         ("run.time=imaginary", "run.time: expected one of real, virtual, got 'imaginary'"),
         ("run.time=virtual", "run.time: only engine=simulated runs in virtual time"),
-        ("engine=opnai", "engine=opnai: no such option: choose from llamacpp, openai, simulated"),
+        (
+            "engine=opnai",
+            "engine=opnai: no such option: choose from llamacpp, openai, sim_reference, simulated",
+        ),
         ("engine=openai", "engine.base_url: not set"),
-        ("engine.kind=vlm", "engine.kind: expected one of llamacpp, openai, simulated, got 'vlm'"),
+        (
+            "engine.kind=vlm",
+            "engine.kind: expected one of llamacpp, openai, sim_reference, simulated, got 'vlm'",
+        ),
         ("engine.slots=3", "engine.slots: unknown key: did you mean 'num_slots'?"),
         ("engine.quantization=Q2", "engine.quantization: expected one of auto, Q8_0"),
         ("environment.limt=3", "environment.limt: unknown key: did you mean 'limit'?"),

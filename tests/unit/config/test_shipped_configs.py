@@ -10,6 +10,7 @@ from rolloutkit.engines.llamacpp import LlamaCppConfig
 from rolloutkit.engines.openai import OpenAIConfig
 from rolloutkit.engines.simulated import SimulatedConfig
 from rolloutkit.sim import ScriptedConfig
+from rolloutkit.sim.speaking import SpeakingConfig
 from rolloutkit_bfcl import BfclConfig
 
 CONFIGS = shipped_configs()
@@ -31,6 +32,7 @@ def test_base_lists_every_setting_with_its_default():
     [
         ("engine/llamacpp", LlamaCppConfig, {}),
         ("engine/openai", OpenAIConfig, {"base_url": "???"}),
+        ("engine/sim_reference", SpeakingConfig, {}),
         ("engine/simulated", SimulatedConfig, {}),
         ("environment/scripted", ScriptedConfig, {}),
         ("environment/bfcl", BfclConfig, {}),

@@ -1,0 +1,91 @@
+"""Parking: which samples of one worker stay active when their contexts outgrow its memory. Pure.
+
+The reference concurrency plans for the mean context, and long samples have long contexts: without
+parking, longest-first admission overflows the cache (policy study, "Admission and parking"). A
+sample that would start its next turn is held back while the active ones need more than the budget
+and one that was admitted earlier is active. Invariant: when any is parked, some are active.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from typing import Annotated
+
+import msgspec
+
+
+class MemoryBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the samples of one worker may occupy together, and what one of them needs."""
+
+    capacity_bytes: Annotated[int, msgspec.Meta(gt=0)]
+    bytes_per_token: Annotated[int, msgspec.Meta(ge=0)]
+    bytes_per_sample: Annotated[int, msgspec.Meta(ge=0)] = 0  # recurrent state, two copies
+    fill: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.95  # policy study: leaves room for bursts
+    turn_tokens: Annotated[int, msgspec.Meta(ge=0)] = 500  # what a turn adds, as allowance
+
+    def need(self, context_tokens: int) -> int:
+        """Bytes to set aside for a sample whose next prompt is so long."""
+        return self.bytes_per_token * (context_tokens + self.turn_tokens) + self.bytes_per_sample
+
+    @property
+    def usable_bytes(self) -> float:
+        return self.capacity_bytes * self.fill
+
+
+class Parking:
+    """The active and the parked samples of one worker, by their order of admission.
+
+    `grow` costs O(log n). `remove` looks through the parked ones: O(parked), once per sample.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._active: dict[int, int] = {}  # bytes needed, by order of admission
+        self._needed = 0
+        self._eldest: list[int] = []  # heap; holds every active one and some that are not any more
+        self._parked: list[tuple[int, int]] = []  # (order of admission, bytes needed), sorted
+
+    def grow(self, seq: int, context_tokens: int) -> bool:
+        """A sample's next prompt will be so long: whether it must be parked now.
+
+        The first report makes a sample active and never parks it: it has nothing to give back.
+        """
+        need = self._budget.need(context_tokens)
+        if seq not in self._active:
+            self._activate(seq, need)
+            return False
+        self._needed += need - self._active[seq]
+        self._active[seq] = need
+        if self._needed <= self._budget.usable_bytes or self._first_active() == seq:
+            return False
+        self._needed -= self._active.pop(seq)
+        insort(self._parked, (seq, need))
+        return True
+
+    def remove(self, seq: int) -> list[int]:
+        """A sample is over: the parked ones that fit now, earliest admitted first, active again."""
+        if seq in self._active:
+            self._needed -= self._active.pop(seq)
+        else:
+            self._parked = [entry for entry in self._parked if entry[0] != seq]
+        resumed: list[int] = []
+        waiting: list[tuple[int, int]] = []
+        for parked, need in self._parked:
+            if not self._active or self._needed + need <= self._budget.usable_bytes:
+                self._activate(parked, need)
+                resumed.append(parked)
+            else:
+                waiting.append((parked, need))
+        self._parked = waiting
+        return resumed
+
+    def _activate(self, seq: int, need: int) -> None:
+        self._active[seq] = need
+        self._needed += need
+        heapq.heappush(self._eldest, seq)
+
+    def _first_active(self) -> int:
+        while self._eldest[0] not in self._active:
+            heapq.heappop(self._eldest)
+        return self._eldest[0]
