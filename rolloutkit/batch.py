@@ -11,27 +11,22 @@ import concurrent.futures
 import queue
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.actions import ActionSettings, PoolLimits
-from rolloutkit.admission import (
-    AdmissionLimits,
-    AdmissionQueue,
-    DatasetOrder,
-    LeastLoaded,
-    MemoryBudget,
-)
+from rolloutkit.actions import ActionScheduler, ActionSettings, PoolLimits, Verdict
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, LeastLoaded, MemoryBudget
 from rolloutkit.errors import ConfigError, EngineError, boundary
+from rolloutkit.estimate import History, ReferenceRates
+from rolloutkit.foresight import Foresight
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.orchestrator import Orchestrator
 from rolloutkit.protocols import (
-    ActionOrder,
-    AdmissionOrder,
     AgentProgram,
     Capabilities,
     Engine,
@@ -45,7 +40,7 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import PoolOpened, RunStarted
+from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
@@ -67,14 +62,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     constrain_calls: bool | Literal["auto"] = False
     keep_messages: bool = True  # beside the tokens
     record_responses: bool = False  # what environments answered, in the trace
+    rates: ReferenceRates = ReferenceRates()  # of the unit in which lengths are counted
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides, where it is more than a setting names; None leaves it to the settings."""
+    """What decides beside the orders that the settings name."""
 
-    admission: AdmissionOrder | None = None
-    actions: Callable[[], ActionOrder] | None = None  # one order per kind of action
     priority: Priority | None = None  # of model calls
     placement: Placement | None = None  # None: the least loaded worker, where there are several
     budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
@@ -90,10 +84,14 @@ def prepare(
     settings: Settings | None = None,
     recorder: Recorder | None = None,
     num_samples: int | None = None,
+    history: History | None = None,
+    totals: Mapping[SampleId, float] | None = None,
     policies: Policies = Policies(),  # noqa: B008 - it is frozen
 ) -> Orchestrator:
     """Put a run together inside a running loop. Raises ConfigError for parts that do not fit.
 
+    `history` is what earlier epochs say of the tasks' lengths; `totals` are true ones, in reference
+    work, for clairvoyant orders.
     Plain functions of an environment run in threads. Without a renderer that of the engine's own
     model is used, where the engine can name its file.
     """
@@ -110,13 +108,24 @@ def prepare(
         if recorder is not None and limits.slots is not None and kind not in started.slots:
             recorder.emit(PoolOpened(t=time() - started_at, kind=kind, slots=limits.slots))
 
+    foresight = Foresight(
+        settings.actions,
+        settings.admission,
+        workload=workload_of(environments),
+        rates=settings.rates,
+        history=history,
+        totals=totals,
+        started_at=started_at,
+        on_verdict=partial(_record_verdict, recorder, time, started_at),
+    )
     services = Services(
         engine=engine,
         capabilities=engine.capabilities,
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=settings.actions.scheduler(on_pool, policies.actions),
+        actions=ActionScheduler(settings.actions.limits_of, foresight.action_order, on_pool),
+        foresight=foresight,
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
@@ -131,11 +140,12 @@ def prepare(
     )
     if recorder is not None:
         recorder.emit(started)
+    foresight.start()
     return Orchestrator(
         services,
         AdmissionQueue(
             settings.admission,
-            DatasetOrder() if policies.admission is None else policies.admission,
+            foresight.admission_order(),
             placement=_placement(engine) if policies.placement is None else policies.placement,
             budget=policies.budget,
         ),
@@ -307,6 +317,28 @@ def _check_names(settings: Settings, environments: Mapping[str, Environment]) ->
                 f"actions.kinds: {kind!r} is no stage of an environment: write NAME.STAGE, NAME "
                 f"one of {known}, STAGE one of {', '.join(Stage)}"
             )
+
+
+def workload_of(environments: Iterable[str]) -> str:
+    """What a history is a history of: the run's environments."""
+    return "+".join(sorted(environments)) or "program"
+
+
+def _record_verdict(
+    recorder: Recorder | None, time: Callable[[], float], started_at: float, verdict: Verdict
+) -> None:
+    if recorder is not None:
+        recorder.emit(
+            OrderChosen(
+                t=time() - started_at,
+                order=verdict.rule.value,
+                fifo_lane=verdict.fifo_lane,
+                reason=verdict.reason,
+                tail_recall=verdict.recall,
+                residual_grows=verdict.residual_grows,
+                queue_share=verdict.queue_share,
+            )
+        )
 
 
 def _run_started(

@@ -32,6 +32,7 @@ from rolloutkit.errors import (
     boundary,
     failure_of,
 )
+from rolloutkit.estimate import Turn
 from rolloutkit.jobs import Job, blocking, spawn
 from rolloutkit.protocols import ActionDemand, EnvironmentSession, Stage
 from rolloutkit.record.events import (
@@ -106,8 +107,11 @@ class SampleContext:
         "_bounds",
         "_is_over",
         "_jobs",
+        "_new_tokens",
         "_permit",
         "_services",
+        "_told",
+        "_uncounted_seconds",
         "act_seconds",
         "activity",
         "activity_since",
@@ -135,6 +139,9 @@ class SampleContext:
         self.dialogue = Dialogue(services)
         self._is_over = False
         self._jobs: list[Job[Any]] = []
+        self._new_tokens = 0
+        self._uncounted_seconds = 0.0
+        self._told = Turn()
         self.attempt = attempt
         self.seed = zlib.crc32(f"{services.seed}/{permit.demand.sample_id}/{attempt}".encode())
         self.session: EnvironmentSession | None = None
@@ -215,6 +222,8 @@ class SampleContext:
         """
         self._require_going()
         dialogue = self.dialogue
+        if dialogue.num_turns:
+            self._end_turn()
         chain = dialogue.chains[0] if chain is None else chain
         if tools is not None:
             dialogue.tools, dialogue.tools_in_messages = tools, tools_in_messages
@@ -280,7 +289,9 @@ class SampleContext:
     # The ends of an attempt.
 
     def announce(self) -> None:
-        """Tell the recorder that the attempt starts."""
+        """Tell the recorder and the estimates that the attempt starts."""
+        if self.attempt:
+            self._services.foresight.restarted(self.sample_id)
         self._services.record(
             AttemptStarted(
                 t=self._services.elapsed(), sample_id=str(self.sample_id), attempt=self.attempt
@@ -293,6 +304,8 @@ class SampleContext:
 
     def end(self) -> None:
         """The attempt is over: refuse to go on, cancel its children. Idempotent, never waits."""
+        if not self._is_over:
+            self._end_turn()
         self._is_over = True
         for job in self._jobs:
             job.cancel()
@@ -348,6 +361,19 @@ class SampleContext:
                 score_seconds=self.score_seconds,
             ),
         )
+
+    def _end_turn(self) -> None:
+        """Report what was done since the last report as one turn."""
+        so_far = Turn(
+            self.act_seconds,
+            self.generate_seconds,
+            self.slot_wait_seconds + self.parked_seconds,
+            self.dialogue.output_tokens,
+            self._new_tokens,
+            self._uncounted_seconds,
+        )
+        self._services.foresight.turn_ended(self.sample_id, so_far.since(self._told))
+        self._told = so_far
 
     # Generating.
 
@@ -423,6 +449,10 @@ class SampleContext:
             limit = bounds.within_turn("model_call", limits.model_call, watchdog)
             with limit, boundary(EngineError):
                 completion = await services.engine.generate(request, on_progress)
+            prompt_tokens = len(chain) or completion.prompt_tokens or 0
+            self._new_tokens += self.dialogue.num_new(chain, prompt_tokens)
+            if completion.num_tokens is None:
+                self._uncounted_seconds += services.time() - started
             return completion
         except ContextFullError:
             raise StopSample(StopReason.CONTEXT_FULL) from None
@@ -445,6 +475,7 @@ class SampleContext:
         failure: RolloutError | None,
     ) -> None:
         done = completion or _NOT_DONE
+        context_tokens = len(chain) or done.prompt_tokens or 0
         self._services.record(
             ModelCall(
                 t=self._services.elapsed(),
@@ -458,8 +489,8 @@ class SampleContext:
                 queue_seconds=done.queue_seconds,
                 service_seconds=done.service_seconds,
                 prefill_seconds=done.prefill_seconds,
-                context_tokens=len(chain) or done.prompt_tokens or 0,
-                new_tokens=self.dialogue.num_new(chain, done.prompt_tokens),
+                context_tokens=context_tokens,
+                new_tokens=self.dialogue.num_new(chain, context_tokens),
                 cached_tokens=done.cached_tokens,
                 output_tokens=None if completion is None else completion.num_tokens,
                 finish_reason=None if completion is None else completion.finish_reason,

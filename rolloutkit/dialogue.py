@@ -158,16 +158,15 @@ class Dialogue:
                 raise StopSample(StopReason.TOKEN_BUDGET)
         return max_tokens
 
-    def num_new(self, chain: Chain, prompt_tokens: int | None) -> int:
-        """Tokens of the next prompt that the engine has not seen; the length is asked of an engine
-        that takes messages.
-        """
-        context, known = len(chain) or prompt_tokens or 0, self._num_known[chain.index]
-        return context - known if known <= context else context  # a compacted one is all new
-
     def num_known(self, chain: Chain) -> int:
         """Tokens of the chain that the engine has seen, as far as it says."""
         return self._num_known[chain.index]
+
+    def num_new(self, chain: Chain, context_tokens: int) -> int:
+        """Of `context_tokens` of a prompt, those that the engine has not seen, as far as known."""
+        num_known = self._num_known[chain.index]
+        was_compacted = num_known > context_tokens
+        return context_tokens if was_compacted else context_tokens - num_known
 
     def _render(self, chain: Chain, messages: Sequence[Message]) -> Sequence[int]:
         renderer = self._services.renderer

@@ -24,10 +24,12 @@ from rolloutkit.config import (
     hosted_environment,
     make_engine,
     make_environment,
+    make_history,
     make_renderer,
     make_tasks,
 )
 from rolloutkit.errors import ConfigError
+from rolloutkit.foresight import refuse_clairvoyance
 from rolloutkit.render import TokenRenderer, check_append_only
 
 T = TypeVar("T")
@@ -89,10 +91,20 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     engine = found.attempt(
         "engine", lambda: make_engine(config.engine, has_tokenizer=has_tokenizer), None
     )
+    found.attempt("orders", lambda: refuse_clairvoyance(config.actions, config.admission), None)
     if environment is None or tasks is None or renderer is None or engine is None:
         return Examination(found.checks, None)
+    history = None
+    if config.history.path is not None:
+        history = found.attempt(
+            "history",
+            lambda: make_history(config, environment),
+            lambda made: f"{made.num_epochs} epochs, {len(made.tasks)} tasks" if made else "none",
+        )
+        if history is None:
+            return Examination(found.checks, None)
     hosted = hosted_environment(config, environment)
-    return Examination(found.checks, Parts(engine, hosted, tasks, renderer.made))
+    return Examination(found.checks, Parts(engine, hosted, tasks, renderer.made, history))
 
 
 def examine_engine(config: RunConfig, parts: Parts) -> list[Check]:

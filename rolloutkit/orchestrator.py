@@ -19,6 +19,7 @@ from rolloutkit.clock import Watchdog
 from rolloutkit.closer import Closer
 from rolloutkit.context import Ending
 from rolloutkit.errors import ConfigError, RunFailed
+from rolloutkit.estimate import History
 from rolloutkit.jobs import Job, JobGroup, Outcome
 from rolloutkit.lag import LoopLagMonitor
 from rolloutkit.protocols import Demand, Sink, TaskSource
@@ -80,6 +81,12 @@ class Orchestrator:
         """Samples taken from the source that wait to be admitted."""
         return len(self._admission)
 
+    def next_history(self) -> History | None:
+        """What the next epoch of this workload may know of its tasks' lengths; None when no sample
+        has finished yet, here or before.
+        """
+        return self._services.foresight.next_history()
+
     async def run(self, tasks: TaskSource) -> None:
         """Run every task of the source and return when every sample was emitted and every session
         closed.
@@ -100,10 +107,17 @@ class Orchestrator:
             cancelled = await self._run_to_the_end(tasks)
         if services.recorder is not None:
             lag = monitor.snapshot()
+            found = services.foresight.findings(services.time())
             services.recorder.emit(
                 RunEnded(
                     t=self._t(),
                     reason=self._end_reason,
+                    order=found.order,
+                    order_reason=found.sentence,
+                    tail_recall=found.recall,
+                    explained_variance=found.accuracy and found.accuracy.explained,
+                    queue_share=found.queue_share,
+                    binding_share=found.binding_share,
                     scheduler_cpu_seconds=time.thread_time() - cpu_started,
                     lag_p99_seconds=lag.p99_seconds,
                     lag_max_seconds=lag.max_seconds,
@@ -250,6 +264,7 @@ class Orchestrator:
         sample_id = permit.demand.sample_id
         life = self._lives[sample_id] = Life(permit)
         services = self._services
+        services.foresight.admitted(sample_id, permit.demand.task)
         if services.recorder is not None:
             services.recorder.emit(
                 SampleAdmitted(
@@ -273,6 +288,8 @@ class Orchestrator:
         permit.release()
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
+        is_finished = life.ending is not None and life.ending.status is Status.COMPLETED
+        self._services.foresight.ended(sample_id, is_finished=is_finished)
         try:
             self._services.engine.finish(sample_id)
             trajectory = self._trajectory(life)

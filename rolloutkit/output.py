@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from rolloutkit.errors import ConfigError
+from rolloutkit.errors import ConfigError, RunFailed
+from rolloutkit.estimate import History, write_history
 from rolloutkit.record.events import Observer
 from rolloutkit.record.recorder import Recorder, TraceWriter
 from rolloutkit.report import RunStatistics, Summary, write_outputs
@@ -19,7 +20,8 @@ from rolloutkit.sinks import JsonlSink
 
 CONFIG_NAME = "config.yaml"
 TRAJECTORIES_NAME = "trajectories.jsonl"
-_NAMES = (CONFIG_NAME, TRAJECTORIES_NAME, TRACE_NAME, SUMMARY_NAME, TIMELINE_NAME)
+HISTORY_NAME = "history.json"
+_NAMES = (CONFIG_NAME, TRAJECTORIES_NAME, TRACE_NAME, SUMMARY_NAME, TIMELINE_NAME, HISTORY_NAME)
 
 
 class RunDirectory:
@@ -57,9 +59,16 @@ class RunDirectory:
         """The figures so far."""
         return self._statistics.summary(trace_complete=self.recorder.is_complete)
 
-    def finish(self) -> Summary:
-        """Close the trace and write what is computed from it. Blocks. Raises RunFailed."""
+    def finish(self, history: History | None = None) -> Summary:
+        """Close the trace and write what is computed from it, and the history for the next epoch.
+        Blocks. Raises RunFailed.
+        """
         self._trace.close()
+        if history is not None:
+            try:
+                write_history(self.path / HISTORY_NAME, history)
+            except OSError as error:
+                raise RunFailed(f"cannot write {HISTORY_NAME}: {error.strerror}") from error
         summary = self.summary
         write_outputs(self.path, summary)
         return summary

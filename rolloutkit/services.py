@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from rolloutkit.actions import ActionScheduler
+from rolloutkit.foresight import Foresight
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.protocols import (
     AgentProgram,
@@ -31,6 +32,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     environments: dict[str, Environment]
     program: AgentProgram | None  # None: the built-in loop over the task's environment
     actions: ActionScheduler
+    foresight: Foresight
     limits: Limits
     retry: RetryPolicy
     sampling: SamplingParams

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from rolloutkit.actions.orders import CaasOrder, FifoOrder
-from rolloutkit.actions.scheduler import ActionScheduler, PoolLimits
-from rolloutkit.protocols import ActionOrder, Stage
+from rolloutkit.actions.scheduler import PoolLimits
+from rolloutkit.protocols import Stage
 
 
 class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Slots and start rates of the four stages, alike for every environment unless `kinds` differs.
+    """Order, slots and start rates of the four stages, alike for every environment unless `kinds`
+    differs.
 
-    `kinds` holds kinds by name: `bash` for what a program calls `act("bash", ...)`, `bfcl.step` for
-    one stage of one environment.
+    `auto` lets the guard choose between `remaining`, `caas` and `fifo`. `prior` says what
+    `remaining` may know beside the samples of this run; `fifo_lane` is the share of dispatches that
+    serve the longest waiting whatever its key. `kinds` holds kinds by name: `bash` for what a
+    program calls `act("bash", ...)`, `bfcl.step` for one stage of one environment.
     """
 
-    order: Literal["fifo", "caas"] = "fifo"
+    order: Literal["auto", "fifo", "caas", "caas_service", "oldest", "remaining", "clairvoyant"] = (
+        "auto"
+    )
+    prior: Literal["none", "history"] = "history"
+    fifo_lane: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1 / 3
     set_up: PoolLimits = PoolLimits(slots=16)
     step: PoolLimits = PoolLimits(slots=64)
     score: PoolLimits = PoolLimits(slots=16)
@@ -33,14 +38,5 @@ class ActionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stage = kind.rpartition(".")[2]
         return getattr(self, stage) if stage in _STAGES else self.step
 
-    def scheduler(
-        self,
-        on_pool: Callable[[str, PoolLimits], None] | None = None,
-        make_order: Callable[[], ActionOrder] | None = None,
-    ) -> ActionScheduler:
-        """A scheduler with these capacities and this order, unless it is given one."""
-        return ActionScheduler(self.limits_of, make_order or _ORDERS[self.order], on_pool)
-
 
 _STAGES = frozenset(stage.value for stage in Stage)
-_ORDERS: dict[str, Callable[[], ActionOrder]] = {"fifo": FifoOrder, "caas": CaasOrder}

@@ -4,6 +4,7 @@ from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.parking import MemoryBudget, Parking
 from rolloutkit.admission.placement import LeastLoaded
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
+from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
 __all__ = [
     "AdmissionLimits",
@@ -13,4 +14,6 @@ __all__ = [
     "MemoryBudget",
     "Parking",
     "Permit",
+    "PioneerOrder",
+    "RankedOrder",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -20,8 +20,11 @@ from rolloutkit.protocols import AdmissionOrder, Demand, Placement
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many samples live at once, and how many sessions each environment may have open."""
+    """How many samples live at once, how many sessions each environment may have open, and who is
+    next: `auto` is `longest_first` where the guard trusts the estimate, else `dataset`.
+    """
 
+    order: Literal["auto", "dataset", "longest_first", "pioneers", "clairvoyant"] = "auto"
     max_samples: Annotated[int, msgspec.Meta(ge=1)] = 64
     max_sessions: dict[
         str, Annotated[int, msgspec.Meta(ge=1)]

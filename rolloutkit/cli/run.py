@@ -16,6 +16,7 @@ from rolloutkit.cli.summary import print_json, print_text
 from rolloutkit.config import Parts, RunConfig
 from rolloutkit.doctor import examine, examine_engine, require
 from rolloutkit.errors import RolloutError, RunFailed
+from rolloutkit.estimate import History
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.report import Summary
@@ -49,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
         run.error = error
     if run.directory is None:  # interrupted while the engine started
         return ExitCode.INTERRUPTED
-    summary = run.directory.finish()
+    summary = run.directory.finish(run.history)
     _show(summary, config, output_dir, as_json=arguments.json)
     return _exit_code(run, summary, config)
 
@@ -65,6 +66,7 @@ class _Run:
         self._output_dir = output_dir
         self._title = title
         self._is_quiet = is_quiet
+        self.history: History | None = None  # for the next epoch
         self.directory: RunDirectory | None = None  # None = nothing was started
         self.error: RolloutError | None = None
         self.is_interrupted = False
@@ -87,6 +89,7 @@ class _Run:
             settings=config.settings(),
             recorder=self.directory.recorder,
             num_samples=num_samples,
+            history=parts.history,
         )
         view = make_view(orchestrator, progress, title=self._title, is_quiet=self._is_quiet)
         interrupts = Interrupts(orchestrator, config.limits.interrupt_grace, view.say)
@@ -94,6 +97,7 @@ class _Run:
             with view, interrupts:
                 await orchestrator.run(parts.tasks)
         finally:
+            self.history = orchestrator.next_history()
             self.is_interrupted = interrupts.count > 0
 
 

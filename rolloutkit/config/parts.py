@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from rolloutkit import render
 from rolloutkit.assets import bundled_model
+from rolloutkit.batch import workload_of
 from rolloutkit.config.engines import make_engine, tokenizer_path
 from rolloutkit.config.schema import RunConfig
 from rolloutkit.config.tasks import tasks_of
 from rolloutkit.errors import ConfigError
+from rolloutkit.estimate import History, read_history
 from rolloutkit.hosting import hosted
 from rolloutkit.protocols import Engine, Environment
 from rolloutkit.render import Tokenizer, TokenRenderer
@@ -26,6 +28,7 @@ class Parts(NamedTuple):
     environment: Environment
     tasks: list[Task]
     renderer: TokenRenderer | None
+    history: History | None = None
 
 
 def make_environment(config: RunConfig) -> Environment:
@@ -50,6 +53,14 @@ def make_tasks(config: RunConfig, environment: Environment) -> list[Task]:
     return tasks
 
 
+def make_history(config: RunConfig, environment: Environment) -> History | None:
+    """What the history file says. Blocks. Raises ConfigError for that of another workload."""
+    options = config.history
+    if options.path is None:
+        return None
+    return read_history(Path(options.path), workload_of([environment.name]), options.rates)
+
+
 def hosted_environment(config: RunConfig, environment: Environment) -> Environment:
     """The environment with its blocking code where the config says; `auto` is left to `prepare`."""
     return environment if config.where == "auto" else hosted(environment, config.where)
@@ -61,7 +72,8 @@ def make_parts(config: RunConfig) -> Parts:
     tasks = make_tasks(config, environment)
     renderer = make_renderer(config)
     engine = make_engine(config.engine, has_tokenizer=renderer is not None)
-    return Parts(engine, hosted_environment(config, environment), tasks, renderer)
+    history = make_history(config, environment)
+    return Parts(engine, hosted_environment(config, environment), tasks, renderer, history)
 
 
 def make_renderer(config: RunConfig) -> TokenRenderer | None:

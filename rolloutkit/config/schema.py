@@ -14,6 +14,7 @@ from rolloutkit.actions import ActionSettings
 from rolloutkit.admission import AdmissionLimits
 from rolloutkit.batch import Settings
 from rolloutkit.config.components import Component
+from rolloutkit.estimate import ReferenceRates
 from rolloutkit.hosting import Where
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.types import SamplingParams
@@ -51,6 +52,13 @@ class RendererOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     options: dict[str, Any] = {}  # the renderer's own
 
 
+class HistoryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What earlier epochs of the workload say of its tasks' lengths."""
+
+    path: str | None = None  # a history.json that a run wrote beside its output
+    rates: ReferenceRates = ReferenceRates()
+
+
 class OutputOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the outputs go."""
 
@@ -74,6 +82,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     run: RunOptions = RunOptions()
     tasks: TaskOptions = TaskOptions()
     renderer: RendererOptions = RendererOptions()
+    history: HistoryOptions = HistoryOptions()
     output: OutputOptions = OutputOptions()
 
     def settings(self) -> Settings:
@@ -88,6 +97,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             constrain_calls=self.run.constrain_calls,
             keep_messages=self.run.keep_messages,
             record_responses=self.run.record_responses,
+            rates=self.history.rates,
             breaker_failures=self.run.breaker_failures,
         )
 

@@ -114,6 +114,17 @@ class SampleResumed(_Event, frozen=True, kw_only=True, tag="sample_resumed"):
     parked_seconds: float = 0.0
 
 
+class OrderChosen(_Event, frozen=True, kw_only=True, tag="order_chosen"):
+    """The guard of `actions.order=auto` chose, at the start or anew."""
+
+    order: str
+    fifo_lane: float
+    reason: str
+    tail_recall: float | None = None  # of the history's predictions
+    residual_grows: bool | None = None  # with progress; by the work seen so far
+    queue_share: float | None = None  # of turn time, spent waiting
+
+
 class SampleEnded(_Event, frozen=True, kw_only=True, tag="sample_ended"):
     """The sample's terminal state; exactly one per sample given to the run."""
 
@@ -138,6 +149,12 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
     scheduler_cpu_seconds: float | None = None
     lag_p99_seconds: float | None = None
     lag_max_seconds: float | None = None
+    order: str | None = None  # of actions, in force at the end
+    order_reason: str | None = None
+    tail_recall: float | None = None
+    explained_variance: float | None = None  # of the logarithm of work, by the estimates made
+    queue_share: float | None = None  # of turn time, spent waiting
+    binding_share: float | None = None  # of the run, in which actions waited
 
 
 Event: TypeAlias = (
@@ -145,6 +162,7 @@ Event: TypeAlias = (
     | PoolOpened
     | SampleAdmitted
     | AttemptStarted
+    | OrderChosen
     | ModelCall
     | Action
     | SampleParked

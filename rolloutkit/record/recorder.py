@@ -99,7 +99,9 @@ class TraceWriter:
         if isinstance(event, RunStarted):
             self._is_virtual = event.time == "virtual"
         elif isinstance(event, RunEnded) and self._is_virtual:
-            event = RunEnded(t=event.t, reason=event.reason)
+            event = msgspec.structs.replace(
+                event, scheduler_cpu_seconds=None, lag_p99_seconds=None, lag_max_seconds=None
+            )
         self._encoder.encode_into(event, self._lines, -1)
         self._lines += b"\n"
         self._num_buffered += 1

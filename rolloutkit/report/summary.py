@@ -56,7 +56,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failure_kinds: dict[str, int]
     cancel_reasons: dict[str, int]
     ended_early: str | None  # why; None = every sample ran to its end
-    order: str | None  # in which actions were served
+    order: str | None  # in which actions were served, at the end
+    order_reason: str | None  # why, and what the estimates behind it were worth
     score_mean: float | None
     makespan_seconds: float | None  # start of the run to the end of its last sample
     lower_bound_seconds: float | None

@@ -83,6 +83,8 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
     yield "busy", _busy(summary)
     if summary.action_wait_seconds.max is not None:
         yield "slot waits", _waits(summary.action_wait_seconds)
+    if summary.order_reason is not None:
+        yield "order", f"{summary.order}: {summary.order_reason}"
     for name, counts in (
         ("stopped by", summary.stop_reasons),
         ("failures", summary.failure_kinds),

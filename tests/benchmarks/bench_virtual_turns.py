@@ -75,7 +75,10 @@ def settings(num_samples):
     return Settings(
         admission=AdmissionLimits(max_samples=num_samples, lookahead=num_samples),
         actions=ActionSettings(
-            step=PoolLimits(slots=num_samples // 3), set_up=PoolLimits(), score=PoolLimits()
+            order="fifo",
+            step=PoolLimits(slots=num_samples // 3),
+            set_up=PoolLimits(),
+            score=PoolLimits(),
         ),
         keep_messages=False,
     )

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rolloutkit.cli import main
+from rolloutkit.estimate import ReferenceRates, next_history, write_history
+from rolloutkit.types import SampleId
 
 SCRIPTED = ("engine=simulated", "environment=scripted", "renderer.name=none", "run.time=virtual")
 
@@ -16,6 +18,9 @@ def files(monkeypatch, tmp_path):
     (tmp_path / "doubled.jsonl").write_text(
         '{"task_id": "a"}\n{"task_id": "b"}\n{"task_id": "a"}\n'
     )
+    other = next_history(None, "swe", ReferenceRates(), {SampleId("a", 0): 1.0})
+    assert other is not None
+    write_history(tmp_path / "other.json", other)
     (tmp_path / "model.gguf").write_bytes(b"GGUF, but not really")
     return tmp_path
 
@@ -40,6 +45,12 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
             ["environment.target=nowhere:Class"],
             "environment.target: 'nowhere:Class' cannot be imported",
         ),
+        (["history.path=none.json"], "history.path: cannot read none.json: No such file"),
+        (["history.path=broken.jsonl"], "history.path: broken.jsonl is no history file: "),
+        (["history.path=other.json"], "other.json is of workload 'swe', this run is 'scripted'"),
+        (["actions.order=clairvoyant"], "actions.order=clairvoyant needs true lengths"),
+        (["admission.order=clairvoyant"], "admission.order=clairvoyant needs true lengths"),
+        (["actions.fifo_lane=2"], "actions.fifo_lane: expected `float` <= 1.0, got 2"),
         (["output.dir=broken.jsonl"], "output.dir: not a directory: broken.jsonl"),
     ],
 )

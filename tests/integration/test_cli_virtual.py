@@ -3,6 +3,7 @@ from pathlib import Path
 import msgspec
 
 from rolloutkit.cli import main
+from rolloutkit.estimate import ReferenceRates, read_history
 from rolloutkit.sinks import read_trajectories
 
 LOAD = (
@@ -36,6 +37,7 @@ def test_two_virtual_runs_with_one_seed_write_the_same_bytes(monkeypatch, tmp_pa
         "trace.jsonl.gz",
         "summary.json",
         "timeline.json",
+        "history.json",
     }
     summaries = [msgspec.json.decode(files.pop("summary.json")) for files in (first, second)]
     for summary in summaries:
@@ -43,6 +45,23 @@ def test_two_virtual_runs_with_one_seed_write_the_same_bytes(monkeypatch, tmp_pa
             summary.pop(name)
     assert first == second
     assert summaries[0] == summaries[1]
+
+
+def test_a_run_leaves_the_history_that_the_next_one_reads(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    rates = ReferenceRates()
+    main(["run", *LOAD, "run.time=virtual", "output.dir=first"])
+
+    again = ["actions.order=remaining", "history.path=first/history.json", "output.dir=second"]
+    assert main(["run", *LOAD, "run.time=virtual", *again]) == 0
+
+    first, second = (
+        read_history(tmp_path / name / "history.json", "scripted", rates)
+        for name in ("first", "second")
+    )
+    assert (first.num_epochs, second.num_epochs) == (1, 2)
+    assert second.tasks.keys() >= first.tasks.keys()
+    assert "explains" in capsys.readouterr().out
 
 
 def test_every_sample_is_written_exactly_once_whatever_becomes_of_it(monkeypatch, tmp_path, capsys):

@@ -5,26 +5,30 @@ policy study ("Acceptance scenarios"). A makespan here is one run of the product
 virtual time.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.actions import ActionSettings, CaasOrder, PoolLimits
+from rolloutkit.actions import ActionSettings, PoolLimits
 from rolloutkit.admission import AdmissionLimits, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
+from rolloutkit.estimate import History, ReferenceRates
+from rolloutkit.estimate.history import TaskHistory
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.protocols import Engine
 from rolloutkit.record.chains import RecordedTurn, read_chains
 from rolloutkit.sim.bound import chains_bound
-from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine, SizesOf
 from rolloutkit.sim.replay import Batch
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.types import Status
+from tests.benchmarks.policy.setups import POLICIES
 
 DATA = Path(__file__).parents[2] / "data"
 SEEDS = ("100", "101", "102", "103")
@@ -72,6 +76,7 @@ class Model(NamedTuple):
     alone: Callable[[RecordedTurn], float]
     engine: ReferenceConfig | None
     budget: MemoryBudget | None
+    rates: ReferenceRates
 
 
 def fixed_model():
@@ -85,7 +90,7 @@ def fixed_model():
     def work(turn):
         return turn.tool_seconds + alone(turn)
 
-    return Model(partial(UncontendedEngine, config), work, alone, None, None)
+    return Model(partial(UncontendedEngine, config), work, alone, None, None, ReferenceRates())
 
 
 def reference_model(scenario, chains):
@@ -113,51 +118,21 @@ def reference_model(scenario, chains):
         bytes_per_token=timing.kv_bytes_per_token,
         bytes_per_sample=2 * timing.state_bytes,
     )
-    make_engine = partial(ReferenceEngine, config)
-    return Model(make_engine, work, alone, config, budget)
-
-
-class Setup(NamedTuple):
-    """How a policy is set up in a scenario."""
-
-    max_samples: int
-    parks: bool
-    policies: Policies
-
-
-def coupled(scenario, _total_of):
-    """A sample holds its slot for its whole life."""
-    return Setup(scenario.slots, parks=False, policies=Policies())
-
-
-def unlimited(scenario, _total_of):
-    return Setup(scenario.num_samples, parks=False, policies=Policies())
-
-
-def fifo(scenario, _total_of):
-    return Setup(scenario.n_ref, parks=True, policies=Policies())
-
-
-def caas(scenario, _total_of):
-    policies = Policies(actions=CaasOrder, priority=lambda demand: demand.num_turns)
-    return Setup(scenario.n_ref, parks=True, policies=policies)
-
-
-def clairvoyant(scenario, total_of):
-    policies = Policies(
-        admission=ClairvoyantAdmission(total_of),
-        actions=lambda: ClairvoyantActions(total_of),
-        priority=lambda demand: total_of(demand.sample_id),
+    rates = ReferenceRates(  # the same without the cost of a chunk and of attention
+        decode_tokens_per_second=1 / token_seconds,
+        prefill_tokens_per_second=1
+        / (timing.prefill_seconds_per_token + timing.prefill_overhead_per_token),
     )
-    return Setup(scenario.n_ref, parks=True, policies=policies)
+    make_engine = partial(ReferenceEngine, config)
+    return Model(make_engine, work, alone, config, budget, rates)
 
 
-POLICIES = {
-    "coupled": coupled,
-    "M=N fifo": unlimited,
-    "fifo": fifo,
-    "caas": caas,
-    "clairvoyant": clairvoyant,
+POPULATIONS = {  # mean and deviation of ln work, by model and trace file (section 7)
+    ("fixed", "miniswe"): (5.554, 0.526),
+    ("fixed", "weka"): (6.845, 1.255),
+    ("qwen", "miniswe"): (5.689, 0.672),
+    ("ling", "weka"): (6.779, 1.296),
+    ("ling", "bfcl"): (2.017, 0.315),
 }
 
 UNBOUNDED = Limits(
@@ -196,23 +171,53 @@ def bound(name, seed):
     return chains_bound(chains, alone_seconds=model.alone, slots=slots, engine=model.engine)
 
 
+def history_of(name, seed, model, *, knows_tasks):
+    """What the study's estimators know beforehand: the workload, and earlier rollouts of groups."""
+    scenario = scenario_file().scenarios[name]
+    family = chains_of(scenario.fam)
+    tasks = {}
+    for index, lines in enumerate(scenario.batches[seed].previous_epoch):
+        lns = [math.log(sum(map(model.work, family[line].turns))) for line in lines]
+        tasks[f"group-{index}"] = TaskHistory(mean_ln=mean(lns), count=len(lns))
+    mu, sigma = POPULATIONS[scenario.model, scenario.fam]
+    return History(
+        workload="program",
+        rates=model.rates,
+        num_epochs=1,
+        num_works=1_000,  # other chains of the same files
+        mu=mu,
+        sigma=sigma,
+        quantiles=(),
+        recalls=(),
+        tasks=tasks if knows_tasks else {},
+    )
+
+
 def replay(name, seed, policy):
     """Run a batch; its makespan in seconds of virtual time, and how many turns it had."""
     scenario = scenario_file().scenarios[name]
+    setup = POLICIES[policy]
     chains, model = chains_and_model(name, seed)
     batch = Batch(chains)
     totals = {sample_id: sum(map(model.work, chain.turns)) for sample_id, chain in batch.items()}
-    setup = POLICIES[policy](scenario, totals.__getitem__)
-    sink = CountingSink()
     settings = Settings(
-        admission=AdmissionLimits(max_samples=setup.max_samples),
-        actions=ActionSettings(step=PoolLimits(slots=scenario.slots)),
+        admission=AdmissionLimits(max_samples=setup.max_samples(scenario), order=setup.admission),
+        actions=ActionSettings(
+            order=setup.actions,
+            fifo_lane=setup.fifo_lane,
+            step=PoolLimits(slots=scenario.slots),
+        ),
         limits=UNBOUNDED,
         retry=RetryPolicy(max_attempts=1),
         keep_messages=False,
+        rates=model.rates,
     )
-    budget = model.budget if setup.parks else None
-    policies = msgspec.structs.replace(setup.policies, budget=budget)
+    priority = setup.priority
+    policies = Policies(
+        budget=model.budget if setup.parks else None,
+        priority=None if priority is None else partial(priority, totals),
+    )
+    sink = CountingSink()
 
     async def main():
         orchestrator = prepare(
@@ -220,6 +225,8 @@ def replay(name, seed, policy):
             engine=model.make_engine(batch.sizes_of),
             program=batch.live,
             settings=settings,
+            history=history_of(name, seed, model, knows_tasks=setup.knows_tasks),
+            totals=totals,
             policies=policies,
         )
         await orchestrator.run(batch.tasks())

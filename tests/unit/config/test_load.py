@@ -59,7 +59,13 @@ def test_an_openai_engine_needs_its_address_only():
         ),
         ("admission.max_samples=0", "admission.max_samples: expected `int` >= 1, got 0"),
         ("admission=3", "admission: expected `object`, got 3"),
-        ("actions.order=lifo", "actions.order: expected one of caas, fifo, got 'lifo'"),
+        (
+            "actions.order=lifo",
+            (
+                "actions.order: expected one of auto, caas, caas_service, clairvoyant, fifo, "
+                "oldest, remaining, got 'lifo'"
+            ),
+        ),
         ("actions.kinds.bash.slots=0", "actions.kinds.*.slots: expected `int` >= 1"),
         ("limits.action=-1", "limits.action: expected `float` > 0.0, got -1"),
         ("limits.action=soon", "limits.action: expected `float`, got 'soon'"),

@@ -9,7 +9,6 @@ from rolloutkit.batch import Policies, Settings, prepare
 from rolloutkit.record.chains import RecordedChain, RecordedTurn
 from rolloutkit.record.events import ModelCall
 from rolloutkit.record.recorder import Recorder
-from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
 from rolloutkit.sim.replay import Batch
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.sinks import CollectSink
@@ -23,14 +22,18 @@ def chain_of(*tool_seconds, context=1_000):
     )
 
 
-def play(chains, *, slots=1, max_samples=64, policies=None):
+def play(chains, *, slots=1, max_samples=64, policies=None, totals=None):
     """The trajectories in the order in which they ended, and the events."""
     batch = Batch(chains, group_size=2)
     sink = CollectSink()
     events = []
     settings = Settings(
-        admission=AdmissionLimits(max_samples=max_samples),
-        actions=ActionSettings(step=PoolLimits(slots=slots)),
+        admission=AdmissionLimits(
+            max_samples=max_samples, order="dataset" if totals is None else "clairvoyant"
+        ),
+        actions=ActionSettings(
+            order="fifo" if totals is None else "clairvoyant", step=PoolLimits(slots=slots)
+        ),
     )
 
     async def main():
@@ -42,6 +45,7 @@ def play(chains, *, slots=1, max_samples=64, policies=None):
             settings=settings,
             recorder=Recorder([events.append]),
             policies=policies or Policies(),
+            totals=totals,
         )
         await orchestrator.run(batch.tasks())
 
@@ -72,12 +76,8 @@ def test_the_clairvoyant_orders_take_the_largest_total_first():
         sample_id: sum(turn.tool_seconds for turn in chain.turns)
         for sample_id, chain in batch.items()
     }
-    policies = Policies(
-        admission=ClairvoyantAdmission(totals.__getitem__),
-        actions=lambda: ClairvoyantActions(totals.__getitem__),
-    )
 
-    trajectories, _ = play(chains, max_samples=3, policies=policies)
+    trajectories, _ = play(chains, max_samples=3, totals=totals)
 
     ended = [totals[one.sample_id] for one in trajectories]
     assert ended == [9.0, 5.0, 3.0, 1.0]
