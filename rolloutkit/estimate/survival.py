@@ -72,7 +72,7 @@ def residual_grows(curve: SurvivalCurve) -> bool | None:
 
     Compares the expected rest at the quartiles of length with that at the start. None while fewer
     ended than still run, or less than half of the curve was seen. Log-normal lengths grow from
-    about sigma 1 on: agents at a person's desk do (1.3), software engineering batches do not (0.67).
+    about sigma 1 on: agents at a desk do (1.3), software engineering batches do not (0.67).
     """
     if not curve.is_settled:
         return None
