@@ -358,6 +358,7 @@ def _run_started(
         slots={kind: count for kind, count in slots.items() if count is not None},
         parallelism=engine.capabilities.parallelism,
         order=settings.actions.order,
+        admission_order=settings.admission.order,
         service_times="uncontended" if clock.is_virtual() else "observed",
     )
 

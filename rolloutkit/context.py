@@ -513,11 +513,12 @@ class SampleContext:
         services, bounds = self._services, self._bounds
         watchdog = bounds.watchdog()
         self._begin(f"waiting for {kind}")
+        demand = self._demand(kind)
         asked = services.time()
         bounds.begin_wait()
         try:
             with watchdog.limit("queue", services.limits.queue):
-                slot = await services.actions.acquire(self._demand(kind))
+                slot = await services.actions.acquire(demand)
         finally:
             bounds.end_wait()
         started = services.time()
@@ -547,10 +548,15 @@ class SampleContext:
             setattr(self, sort.adds_to, getattr(self, sort.adds_to) + seconds)
             self.num_actions += sort.is_in_turn
             if services.recorder is not None:
-                self._record_action(kind, started - asked, seconds, outcome, value)
+                self._record_action(demand, started - asked, seconds, outcome, value)
 
     def _record_action(
-        self, kind: str, wait: float, seconds: float, outcome: ActionOutcome, value: object
+        self,
+        demand: ActionDemand,
+        wait: float,
+        seconds: float,
+        outcome: ActionOutcome,
+        value: object,
     ) -> None:
         responses: tuple[Message, ...] = ()
         if self._services.record_responses and isinstance(value, Observation):
@@ -561,8 +567,9 @@ class SampleContext:
                 sample_id=str(self.sample_id),
                 attempt=self.attempt,
                 turn=self.num_turns,
-                kind=kind,
+                kind=demand.kind,
                 wait_seconds=wait,
+                key=self._services.foresight.action_key(demand) if wait > 0 else None,
                 seconds=seconds,
                 outcome=outcome,
                 responses=responses,

@@ -188,6 +188,33 @@ class Foresight:
                 self._calibration.add(living.predicted_ln, living.work)
             self._learn(self._estimator, sample_id, is_finished=is_finished)
 
+    # By which key somebody was chosen, for the record.
+
+    def action_key(self, demand: ActionDemand) -> float | None:
+        """The key of a demand that was just served; None where arrival decided."""
+        order = self._verdict.rule if self._actions.order == "auto" else self._actions.order
+        match order:
+            case "caas":
+                return demand.num_turns
+            case "caas_service":
+                return demand.service_seconds
+            case "oldest":
+                return -demand.admission_seq
+            case "remaining":
+                return self._remaining(demand.sample_id)
+            case "clairvoyant":
+                return self._totals.get(demand.sample_id, 0.0)
+            case _:
+                return None
+
+    def admission_key(self, demand: Demand) -> float | None:
+        """The same of a sample that was just admitted."""
+        order = self._admission.order
+        if order == "clairvoyant":
+            return self._true_total(demand)
+        is_expected = order != "dataset" and (order != "auto" or self._guard.trusts_estimate)
+        return self._expected_total(demand.task.task_id) if is_expected else None
+
     # What became of it.
 
     def findings(self, now: float) -> Findings:

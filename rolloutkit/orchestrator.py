@@ -274,6 +274,7 @@ class Orchestrator:
                     seq=permit.seq,
                     wait_seconds=permit.admitted_at - permit.demand.arrived_at,
                     worker=permit.worker,
+                    key=services.foresight.admission_key(permit.demand),
                 )
             )
         job = self._jobs.spawn(run_sample(life, services, self._closer), name=str(sample_id))

@@ -27,6 +27,7 @@ class Verb(NamedTuple):
 VERBS = {
     "run": Verb("run", "run a batch of tasks (without arguments: the quick start)"),
     "doctor": Verb("doctor", "check whether a run would start, and say what to do"),
+    "explain": Verb("waits", "say why a sample of a run waited, and behind whom"),
     "report": Verb("report", "show a finished run's figures again, from its trace"),
 }
 

@@ -15,12 +15,16 @@ class SurvivalCurve:
     """Share of samples that need more than a given work; finished ones are events, running ones are
     censored at what they have done. Beyond the last event the tail is exponential with the overall
     rate of endings. O(n log n) to make, O(log n) to ask.
+
+    `is_settled` says that at least as many ended as still run: before that the curve's far end
+    rests on the few that happened to run ahead.
     """
 
     def __init__(self, finished: Iterable[float], running: Iterable[float] = ()) -> None:
         events, bounds = sorted(finished), sorted(running)
         if not events:
             raise ValueError("a survival curve needs a finished sample")
+        self.is_settled = len(events) >= len(bounds)
         self._tail_mean = (sum(events) + sum(bounds)) / len(events)
         self._times = [0.0, *events]
         self._survival = [survival := 1.0]
@@ -66,10 +70,12 @@ class SurvivalCurve:
 def residual_grows(curve: SurvivalCurve) -> bool | None:
     """Whether a sample that has come far has at least as much left as a fresh one, as far as seen.
 
-    Compares the expected rest at the quartiles of length with that at the start. None while half of
-    the samples have not been seen to end. Log-normal lengths grow from about sigma 1 on: agents at
-    a person's desk do (1.3), software engineering batches do not (0.67).
+    Compares the expected rest at the quartiles of length with that at the start. None while fewer
+    ended than still run, or less than half of the curve was seen. Log-normal lengths grow from
+    about sigma 1 on: agents at a desk do (1.3), software engineering batches do not (0.67).
     """
+    if not curve.is_settled:
+        return None
     quartiles = [curve.quantile(share) for share in (0.25, 0.5, 0.75)]
     seen = [curve.residual(work) for work in quartiles if work is not None]
     if len(seen) < 2:  # the lower quartile alone says too little

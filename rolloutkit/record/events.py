@@ -46,6 +46,7 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started", omit_defa
     slots: dict[str, int] = {}  # kind of action -> slots; kinds without a limit are absent
     parallelism: int | None = None  # requests the engine serves at once
     order: str = "fifo"
+    admission_order: str = "dataset"
     service_times: str = "observed"  # or "uncontended": simulated and replayed durations
 
 
@@ -62,6 +63,7 @@ class SampleAdmitted(_Event, frozen=True, kw_only=True, tag="sample_admitted"):
     seq: int  # order of admission
     wait_seconds: float = 0.0
     worker: str | None = None
+    key: float | None = None  # by which it was chosen; larger is sooner
 
 
 class AttemptStarted(_Event, frozen=True, kw_only=True, tag="attempt_started"):
@@ -103,6 +105,7 @@ class Action(_Event, frozen=True, kw_only=True, tag="action"):
     seconds: float = 0.0  # service
     outcome: ActionOutcome = ActionOutcome.OK
     responses: tuple[Message, ...] = ()  # what the environment answered, where that is recorded
+    key: float | None = None  # by which it was chosen, where it waited; larger is sooner
 
 
 class SampleParked(_Event, frozen=True, kw_only=True, tag="sample_parked"):

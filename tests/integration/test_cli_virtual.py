@@ -73,3 +73,19 @@ def test_every_sample_is_written_exactly_once_whatever_becomes_of_it(monkeypatch
     ]
 
     assert sorted(written) == sorted(f"task-{i}#{j}" for i in range(20) for j in range(2))
+
+
+def test_a_sample_of_a_run_is_explained(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["run", *LOAD, "run.time=virtual", "admission.max_samples=12", "output.dir=mine"])
+    capsys.readouterr()
+
+    assert main(["explain", "mine", "task-19#1"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("task-19#1: ")
+    assert "admission: waited" in told
+    assert "before it: " in told
+    assert main(["explain", "mine", "task-99#0"]) == 2
+    assert main(["explain", "nowhere", "task-99#0"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

@@ -53,8 +53,15 @@ def test_residual_work_grows_with_progress_for_heavy_tails_only(sigma, grows):
     assert residual_grows(SurvivalCurve(finished)) is grows
 
 
-def test_with_few_endings_nothing_is_said():
-    assert residual_grows(SurvivalCurve([1.0], [1.0] * 9)) is None
+@pytest.mark.parametrize(
+    "running",
+    [
+        [1.0] * 9,  # nobody got further than the one that ended
+        [0.1] * 9,  # only that one did, and it would decide alone
+    ],
+)
+def test_with_few_endings_nothing_is_said(running):
+    assert residual_grows(SurvivalCurve([1.0], running)) is None
 
 
 def test_nothing_ended_is_refused():
