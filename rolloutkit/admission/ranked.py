@@ -94,7 +94,7 @@ class PioneerOrder:
         if group.is_explored:
             self.rekey(task_id)
         else:
-            environment.pioneers.setdefault(task_id, group)
+            environment.explore(task_id, group)
 
     def discard(self, demand: Demand) -> None:
         group = self._groups.get(demand.task.task_id)
@@ -108,7 +108,6 @@ class PioneerOrder:
         if heads:
             task_id = min(heads, key=lambda head: head[1])[0]
             group = self._groups[task_id]
-            del group.environment.pioneers[task_id]
             group.is_explored = True
         else:
             ranked = [top for one in open_ones if (top := one.first_ranked()) is not None]
@@ -139,13 +138,22 @@ class PioneerOrder:
 
 
 class _Group:
-    __slots__ = ("environment", "is_explored", "key", "num_to_come", "seq", "waiting")
+    __slots__ = (
+        "environment",
+        "is_explored",
+        "is_queued",
+        "key",
+        "num_to_come",
+        "seq",
+        "waiting",
+    )
 
     def __init__(self, environment: _Environment, seq: int, num_samples: int) -> None:
         self.environment = environment
         self.seq = seq
         self.num_to_come = num_samples
         self.waiting: OrderedDict[int, Demand] = OrderedDict()
+        self.is_queued = False  # among those to explore
         self.is_explored = False
         self.key: float | None = None
 
@@ -154,9 +162,14 @@ class _Environment:
     """The groups of one environment: those to explore, and the others by expected length."""
 
     def __init__(self) -> None:
-        self.pioneers: OrderedDict[str, _Group] = OrderedDict()
+        self._unexplored: list[tuple[int, str, _Group]] = []  # heap by place
         self._heap: list[tuple[float, int, str, _Group]] = []
         self._max_entries = SPARE_ENTRIES
+
+    def explore(self, task_id: str, group: _Group) -> None:
+        if not group.is_queued:
+            group.is_queued = True
+            heapq.heappush(self._unexplored, (group.seq, task_id, group))
 
     def rank(self, task_id: str, group: _Group, mean: float) -> None:
         if group.key == -mean:
@@ -170,11 +183,12 @@ class _Environment:
 
     def first_pioneer(self) -> tuple[str, int] | None:
         """Task and place of the next group to explore; forgets groups that were withdrawn."""
-        while self.pioneers:
-            task_id, group = next(iter(self.pioneers.items()))
-            if group.waiting:
-                return task_id, group.seq
-            del self.pioneers[task_id]
+        while self._unexplored:
+            seq, task_id, group = self._unexplored[0]
+            if group.waiting and not group.is_explored:
+                return task_id, seq
+            heapq.heappop(self._unexplored)
+            group.is_queued = False
         return None
 
     def first_ranked(self) -> tuple[float, int, str] | None:

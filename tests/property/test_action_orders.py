@@ -16,7 +16,7 @@ from rolloutkit.actions import (
 from rolloutkit.actions.keyed import num_turns
 from rolloutkit.protocols import ActionDemand
 from rolloutkit.types import SampleId
-from tests.property.examples import core_examples
+from tests.property.examples import order_examples
 
 LANES = st.sampled_from([0.0, 0.1, 1 / 3, 0.5, 1.0])
 STEPS = st.lists(
@@ -61,7 +61,7 @@ class Model:
         return chosen
 
 
-@core_examples
+@order_examples
 @given(steps=STEPS, lane=LANES)
 @example(  # a key that goes and comes back leaves two equal entries of one demand
     steps=[("push", 0, 0), ("rekey", 0, 3), ("rekey", 0, 0), ("pop", 0, 0), ("pop", 0, 0)],
@@ -98,7 +98,7 @@ def test_it_does_what_a_scan_would_do(steps, lane):  # noqa: C901 - one branch p
     assert order.pop(0.0) is None
 
 
-@core_examples
+@order_examples
 @given(
     lane=st.sampled_from([0.1, 1 / 3, 0.5, 1.0]),
     num_before=st.integers(0, 12),
@@ -125,7 +125,7 @@ def test_with_a_lane_the_least_of_all_leaves_within_its_bound(lane, num_before, 
     assert num_dispatches <= math.ceil((num_before + 1) / lane)
 
 
-@core_examples
+@order_examples
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=20))
 def test_each_order_ranks_by_its_own_key(entries):
     demands = [

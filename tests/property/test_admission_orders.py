@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rolloutkit.admission import DatasetOrder, PioneerOrder, RankedOrder
 from rolloutkit.protocols import Demand
 from rolloutkit.types import SampleId, Task
-from tests.property.examples import core_examples
+from tests.property.examples import order_examples
 
 NUM_GROUPS, GROUP_SIZE = 5, 3
 TASKS = [Task(task_id=f"t{group}", num_samples=GROUP_SIZE) for group in range(NUM_GROUPS)]
@@ -59,7 +59,7 @@ def drain(order):
     return popped
 
 
-@core_examples
+@order_examples
 @given(steps=STEPS, rooms=ROOMS)
 def test_the_largest_key_with_room_comes_first(steps, rooms):
     source, waiting = Source(), []
@@ -117,7 +117,7 @@ class PioneerModel:
         return chosen
 
 
-@core_examples
+@order_examples
 @given(steps=STEPS, rooms=ROOMS)
 @example(  # a pioneer is withdrawn before it was admitted: the next of its group takes its place
     steps=[("push", 0, 0), ("discard", 0, 0), ("pop", 0, 0), ("push", 0, 0), ("pop", 0, 0)],
@@ -150,7 +150,7 @@ def test_pioneers_come_first_and_then_the_longest_group(steps, rooms):
     assert sorted(demand.seq for demand in drain(order)) == waiting
 
 
-@core_examples
+@order_examples
 @given(groups=st.lists(st.integers(0, NUM_GROUPS - 1), max_size=15))
 def test_every_order_admits_every_demand_once(groups):
     for make_order in (DatasetOrder, lambda: RankedOrder(_seq), lambda: PioneerOrder(len)):

@@ -16,7 +16,7 @@ from rolloutkit.actions.guard import (
     USEFUL_RECALL,
 )
 from rolloutkit.estimate import SurvivalCurve
-from tests.property.examples import core_examples
+from tests.property.examples import order_examples
 
 LANE = 1 / 3
 
@@ -83,7 +83,7 @@ def test_a_queue_that_builds_up_later_is_noticed():
 TURNS = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=300)
 
 
-@core_examples
+@order_examples
 @given(
     turns=TURNS,
     recall=st.none() | st.floats(0, 1),
