@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    (directory,) = Path("runs").glob("quickstart-*")
+    directory = max(Path("runs").glob("quickstart-*"))  # the newest: names end in the time
     summary = json.loads((directory / "summary.json").read_text())
     rows = [json.loads(line) for line in (directory / "trajectories.jsonl").open()]
     good = [row for row in rows if row["status"] == "completed"]

@@ -36,6 +36,8 @@ def main(composed: DictConfig) -> None:
             settings=config.settings(),
             recorder=output.recorder,
             sink=output.sink,
+            history=parts.history,
+            keep_history=output.keep_history,
             time=config.run.time,
         )
     print(summary_text(output.summary))

@@ -164,6 +164,7 @@ async def rollout(
     renderer: Renderer | None = None,
     settings: Settings | None = None,
     recorder: Recorder | None = None,
+    history: History | None = None,
 ) -> AsyncGenerator[Trajectory]:
     """Run a batch and yield each trajectory as its sample ends; every sample comes exactly once.
 
@@ -181,6 +182,7 @@ async def rollout(
         settings=settings,
         recorder=recorder,
         num_samples=count_samples(tasks),
+        history=history,
     )
     async with background(orchestrator.run(tasks), name="rollout") as job:
         try:
@@ -201,13 +203,16 @@ def run(
     settings: Settings | None = None,
     recorder: Recorder | None = None,
     sink: Sink | None = None,
+    history: History | None = None,
+    keep_history: Callable[[History | None], None] | None = None,
     time: clock.TimeMode = "real",
 ) -> list[Trajectory]:
     """Run a batch and return its trajectories in the order of the tasks, one per sample.
 
-    Each goes to `sink` too, as it ends. Works inside a notebook: where a loop runs already, the
-    batch runs in a thread with a loop of its own. An engine that is an async context manager is
-    entered for the run.
+    Each goes to `sink` too, as it ends. `history` is what earlier epochs say of the tasks' lengths,
+    and `keep_history` is called with that for the next. Works inside a notebook: where a loop runs
+    already, the batch runs in a thread with a loop of its own. An engine that is an async context
+    manager is entered for the run.
     """
     tasks = list(tasks)
 
@@ -223,8 +228,11 @@ def run(
                 settings=settings,
                 recorder=recorder,
                 num_samples=count_samples(tasks),
+                history=history,
             )
             await orchestrator.run(tasks)
+            if keep_history is not None:
+                keep_history(orchestrator.next_history())
         return collected.in_order(
             SampleId(task.task_id, index) for task in tasks for index in range(task.num_samples)
         )

@@ -38,7 +38,7 @@ class Bounds:
         self._num_working = 0
         self._active_seconds = 0.0  # until `_running_since`
         self._running_since: float | None = time()  # None = the clock stands still
-        self._turn_began = 0.0  # on the attempt's own clock
+        self._turn_began: float | None = None  # on the attempt's own clock
         self.adopt(watchdog)
 
     def adopt(self, watchdog: Watchdog) -> None:
@@ -65,8 +65,11 @@ class Bounds:
         return Watchdog(lazy=False)
 
     def start_turn(self) -> None:
-        """A model call begins; a turn is that and what follows it."""
-        if self._num_working == 0:
+        """A model call begins; a turn is that and what follows it.
+
+        Only the owner has turns: children are bounded by their own limits and the attempt's.
+        """
+        if asyncio.current_task() is self._owner:
             self._turn_began = self.seconds()
 
     def begin_wait(self) -> None:
@@ -87,6 +90,8 @@ class Bounds:
 
     def within_turn(self, name: str, seconds: float, watchdog: Watchdog) -> Watchdog:
         """Bound work by `seconds`, or by what the turn has left if that is less."""
+        if self._turn_began is None or asyncio.current_task() is not self._owner:
+            return watchdog.limit(name, seconds)
         left = self._limits.turn - (self.seconds() - self._turn_began)
         if left < seconds:
             return watchdog.limit("turn", max(left, 0.0), self._limits.turn)

@@ -259,16 +259,16 @@ class Watchdog:
         with watchdog.limit("action", 60.0):
             await something()
 
-    which raises `LimitExceeded` when the wait overruns. Cancellation from elsewhere in the same
-    tick wins. Limits do not nest. `close()` must be called when the coroutine is done, unless the
-    watchdog was made with `lazy=False`: then each block drops its own timer.
+    which raises `LimitExceeded` when the wait overruns. Code inside that swallows the cancellation
+    is cancelled again until it leaves the block. Cancellation from elsewhere in the same tick wins.
+    Limits do not nest. `close()` must be called when the coroutine is done, unless the watchdog was
+    made with `lazy=False`: then each block drops its own timer.
     """
 
     __slots__ = (
         "_cancels",
         "_deadline",
         "_expiring",
-        "_fired",
         "_handle",
         "_hard",
         "_hard_limit",
@@ -276,6 +276,7 @@ class Watchdog:
         "_job",
         "_left",
         "_loop",
+        "_num_fired",
     )
 
     def __init__(self, *, lazy: bool = True) -> None:
@@ -289,7 +290,7 @@ class Watchdog:
         self._hard = math.inf  # inf = no block is entered
         self._left = math.inf
         self._hard_limit = self._expiring = ("", math.inf)
-        self._fired = False
+        self._num_fired = 0  # cancellations sent in this block
         self._cancels = 0
 
     @property
@@ -310,11 +311,15 @@ class Watchdog:
 
     def pause(self) -> None:
         """Stop counting inside a block; `resume` goes on with what was left."""
+        if self._num_fired:
+            return
         self._left = self._hard - self._loop.time()
         self._deadline = math.inf
 
     def resume(self) -> None:
         """Go on counting after `pause`."""
+        if self._num_fired:
+            return
         self._hard = self._loop.time() + self._left
         self._move(self._hard)
 
@@ -335,17 +340,20 @@ class Watchdog:
 
     def __enter__(self) -> None:
         self._cancels = self._job.cancelling()
-        self._fired = False
+        self._num_fired = 0
         self._move(self._hard)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._deadline = self._hard = math.inf
         if not self._is_lazy:
             self.close()
-        if self._fired:
-            self._fired = False
-            if self._job.uncancel() <= self._cancels and kind is asyncio.CancelledError:
-                raise LimitExceeded(*self._expiring)
+        num_left = self._job.cancelling()
+        for _cancellation in range(self._num_fired):
+            num_left = self._job.uncancel()
+        has_fired = self._num_fired > 0
+        self._num_fired = 0
+        if has_fired and num_left <= self._cancels and kind in (None, asyncio.CancelledError):
+            raise LimitExceeded(*self._expiring)
 
     def close(self) -> None:
         """Drop the timer. Idempotent."""
@@ -369,10 +377,13 @@ class Watchdog:
         if self._deadline == math.inf:
             return
         if self._deadline <= self._loop.time():
-            self._fired = True
+            self._num_fired += 1
             self._job.cancel()
+            self._move(self._loop.time() + _PERSISTENCE_SECONDS)
         else:
             self._move(self._deadline)
 
 
+# Between two cancellations of code that does not let go: time to clean up.
+_PERSISTENCE_SECONDS = 30.0
 _EMPTY = Context()  # a timer needs no variables; copying the caller's costs memory per sample

@@ -2,7 +2,7 @@
 
 A session is handed over synchronously, so a cancelled sample waits for nothing; each close runs in
 a job of its own, in a slot of the close stage and bounded by `limits.close`. A close that fails or
-overruns is logged and counted, and the session's place is given back all the same.
+overruns is logged, and the session's place is given back all the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Closer:
 
     def __init__(self, jobs: JobGroup) -> None:
         self._jobs = jobs
-        self.num_failed = 0
-        self.num_abandoned = 0
+        self._has_abandoned = False
 
     def hand_over(self, context: SampleContext) -> Job[None] | None:
         """Close the attempt's session in the background, once; None if there is none to close."""
@@ -36,9 +35,9 @@ class Closer:
                 self._close(context, session), name=f"close {context.sample_id}"
             )
         except GroupEnded:
-            if not self.num_abandoned:
+            if not self._has_abandoned:
                 logger.warning("the run was torn down: open sessions are abandoned, not closed")
-            self.num_abandoned += 1
+            self._has_abandoned = True
             return None
 
     async def close(self, context: SampleContext) -> None:
@@ -55,7 +54,6 @@ class Closer:
         try:
             await context.close(session)
         except RolloutError as error:
-            self.num_failed += 1
             logger.warning("closing the session of %s failed: %s", context.sample_id, error)
         finally:
             watchdog.close()

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from rolloutkit.actions import Slot
 from rolloutkit.admission import Permit
 from rolloutkit.bounds import Bounds
 from rolloutkit.clock import Watchdog
@@ -390,8 +391,8 @@ class SampleContext:
                 await self._permit.resume()
         finally:
             bounds.end_wait()
+            self.parked_seconds += services.time() - started
         parked = services.time() - started
-        self.parked_seconds += parked
         services.record(
             SampleResumed(
                 t=services.elapsed(), sample_id=str(self.sample_id), parked_seconds=parked
@@ -515,14 +516,8 @@ class SampleContext:
         self._begin(f"waiting for {kind}")
         demand = self._demand(kind)
         asked = services.time()
-        bounds.begin_wait()
-        try:
-            with watchdog.limit("queue", services.limits.queue):
-                slot = await services.actions.acquire(demand)
-        finally:
-            bounds.end_wait()
+        slot = await self._acquire(demand, watchdog)
         started = services.time()
-        self.slot_wait_seconds += started - asked
         self._begin(kind)
         limit: float = getattr(services.limits, sort.limit) if timeout is None else timeout
         outcome, value = ActionOutcome.CANCELLED, None
@@ -549,6 +544,27 @@ class SampleContext:
             self.num_actions += sort.is_in_turn
             if services.recorder is not None:
                 self._record_action(demand, started - asked, seconds, outcome, value)
+
+    async def _acquire(self, demand: ActionDemand, watchdog: Watchdog) -> Slot:
+        """Wait for a slot. A wait that ends without one is written down as an action of no time."""
+        services, bounds = self._services, self._bounds
+        asked = services.time()
+        outcome = ActionOutcome.CANCELLED
+        bounds.begin_wait()
+        try:
+            with watchdog.limit("queue", services.limits.queue):
+                slot = await services.actions.acquire(demand)
+            outcome = ActionOutcome.OK
+            return slot
+        except LimitExceeded:
+            outcome = ActionOutcome.LIMIT
+            raise
+        finally:
+            bounds.end_wait()
+            waited = services.time() - asked
+            self.slot_wait_seconds += waited
+            if outcome is not ActionOutcome.OK:
+                self._record_action(demand, waited, 0.0, outcome, None)
 
     def _record_action(
         self,

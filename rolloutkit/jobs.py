@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple, cast
 
@@ -197,7 +198,8 @@ class DaemonThreads(concurrent.futures.Executor):
     )
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], Callable[[], None]] | None]
+        self._calls = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._num_idle = 0
 
@@ -206,17 +208,18 @@ class DaemonThreads(concurrent.futures.Executor):
     ) -> concurrent.futures.Future[T]:
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
-        def call() -> None:
+        def call() -> Callable[[], None]:
+            """Run it, and return what tells the waiter."""
             if not future.set_running_or_notify_cancel():
-                return
+                return _nothing
             try:
                 value = fn(*args, **kwargs)
             except SystemExit as error:  # would end the loop that waits for it
-                future.set_exception(RuntimeError(f"the call left by sys.exit({error})"))
+                left = RuntimeError(f"the call left by sys.exit({error})")
+                return partial(future.set_exception, left)
             except BaseException as error:  # noqa: BLE001 - a future carries whatever the call raised
-                future.set_exception(error)
-            else:
-                future.set_result(value)
+                return partial(future.set_exception, error)
+            return partial(future.set_result, value)
 
         with self._lock:
             reuse = self._num_idle > 0
@@ -247,6 +250,11 @@ class DaemonThreads(concurrent.futures.Executor):
                 continue  # a submitter has just counted on this thread
             if call is None:
                 return
-            call()
+            tell = call()
             with self._lock:
-                self._num_idle += 1
+                self._num_idle += 1  # before its waiter may ask for a thread again
+            tell()
+
+
+def _nothing() -> None:
+    """Nobody waits any more."""

@@ -52,6 +52,7 @@ class Orchestrator:
         self._lookahead = lookahead
         self._max_unsent = max_unsent
         self._breaker_failures = breaker_failures
+        self._waiting: dict[SampleId, Demand] = {}  # taken from the source and not admitted
         self._lives: dict[SampleId, Life] = {}
         self._sample_jobs: dict[SampleId, Job[None]] = {}
         self._seen: set[SampleId] = set()
@@ -141,7 +142,7 @@ class Orchestrator:
             self._reader = self._start(self._read(tasks), "read tasks")
             self._admitter = self._start(self._admit(), "admit")
             self._start(self._send(), "send").on_end(self._on_sender_end)
-            deadline = asyncio.get_running_loop().call_later(
+            self._deadline = asyncio.get_running_loop().call_later(
                 self._services.limits.run, self.cancel, CancelReason.DEADLINE
             )
             try:
@@ -153,7 +154,7 @@ class Orchestrator:
                     self._settled.wait()
                 )  # bounded: samples are cancelled, sends and closes have limits
             finally:
-                deadline.cancel()
+                self._deadline.cancel()
         return cancelled
 
     async def _close_sink(self) -> None:
@@ -171,8 +172,11 @@ class Orchestrator:
         self._end_reason = reason
         self._reader.cancel()
         self._admitter.cancel()
-        while (demand := self._admission.pop_waiting()) is not None:
+        waiting, self._waiting = self._waiting, {}
+        for demand in waiting.values():
             self._emit_not_started(demand)
+        for demand in waiting.values():
+            self._admission.discard(demand)
         if self._reading is not None:  # some of its samples were taken, so it was given
             self._take_unstarted(self._reading)
         if isinstance(self._tasks, Sequence):  # given as a whole, read or not
@@ -185,8 +189,17 @@ class Orchestrator:
         self.drain(reason.value)
         self._end_reason = reason.value
         self._cancel_reason = reason
+        self._cancel_samples()
+
+    def _cancel_samples(self) -> None:
+        """Cancel what lives, again and again: a program may swallow a cancellation."""
         for job in list(self._sample_jobs.values()):
             job.cancel()
+        if self._sample_jobs:
+            self._deadline.cancel()
+            self._deadline = asyncio.get_running_loop().call_later(
+                self._services.limits.close, self._cancel_samples
+            )
 
     # The source.
 
@@ -212,7 +225,9 @@ class Orchestrator:
                 sample_id = SampleId(task.task_id, sample_index)
                 if sample_id in self._seen:
                     raise ConfigError(_given_twice(sample_id))
-                self._admission.push(self._take(task, sample_id))
+                demand = self._take(task, sample_id)
+                self._waiting[sample_id] = demand
+                self._admission.push(demand)
             self._reading = None
         self._source_is_read = True
         self._check_settled()
@@ -262,6 +277,7 @@ class Orchestrator:
 
     def _start_sample(self, permit: Permit) -> None:
         sample_id = permit.demand.sample_id
+        del self._waiting[sample_id]
         life = self._lives[sample_id] = Life(permit)
         services = self._services
         services.foresight.admitted(sample_id, permit.demand.task)
@@ -286,12 +302,12 @@ class Orchestrator:
         permit = life.permit
         sample_id = permit.demand.sample_id
         del self._lives[sample_id], self._sample_jobs[sample_id]
-        permit.release()
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
         is_finished = life.ending is not None and life.ending.status is Status.COMPLETED
-        self._services.foresight.ended(sample_id, is_finished=is_finished)
         try:
+            permit.release()
+            self._services.foresight.ended(sample_id, is_finished=is_finished)
             self._services.engine.finish(sample_id)
             trajectory = self._trajectory(life)
         except Exception as error:  # noqa: BLE001 - whatever fails here must not lose the sample

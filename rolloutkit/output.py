@@ -43,6 +43,7 @@ class RunDirectory:
         except OSError as error:
             raise ConfigError(f"output.dir: cannot write {path}: {error.strerror}") from None
         self.path = path
+        self._history: History | None = None
         self.sink = JsonlSink(path / TRAJECTORIES_NAME)
         self._trace = TraceWriter(path / TRACE_NAME)
         self._statistics = RunStatistics()
@@ -59,18 +60,23 @@ class RunDirectory:
         """The figures so far."""
         return self._statistics.summary(trace_complete=self.recorder.is_complete)
 
-    def finish(self, history: History | None = None) -> Summary:
-        """Close the trace and write what is computed from it, and the history for the next epoch.
+    def keep_history(self, history: History | None) -> None:
+        """What `finish` is to write for the next epoch."""
+        self._history = history
+
+    def finish(self) -> Summary:
+        """Close the trace and write what is computed from it, then the history for the next epoch.
+
         Blocks. Raises RunFailed.
         """
         self._trace.close()
-        if history is not None:
-            try:
-                write_history(self.path / HISTORY_NAME, history)
-            except OSError as error:
-                raise RunFailed(f"cannot write {HISTORY_NAME}: {error.strerror}") from error
         summary = self.summary
         write_outputs(self.path, summary)
+        if self._history is not None:
+            try:
+                write_history(self.path / HISTORY_NAME, self._history)
+            except OSError as error:
+                raise RunFailed(f"cannot write {HISTORY_NAME}: {error.strerror}") from error
         return summary
 
 

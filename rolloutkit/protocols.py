@@ -94,26 +94,6 @@ class HasWorkers(Protocol):
     def worker_names(self) -> Sequence[str]: ...
 
 
-class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself; None = not reported, never 0."""
-
-    num_running: int | None = None
-    num_waiting: int | None = None
-    used_tokens: int | None = None
-    capacity_tokens: int | None = None
-    num_retractions: int | None = None
-
-
-class EngineControl(Protocol):
-    """Administration of an engine, apart from generating; most callers never need it."""
-
-    async def load(self) -> LoadSnapshot: ...
-    async def pause(self) -> None: ...
-    async def resume(self) -> None: ...
-    async def update_weights(self, version: int) -> None: ...
-    async def flush(self) -> None: ...
-
-
 class EnvironmentSession(Protocol):
     """One sample's open environment. Single use, driven by one coroutine at a time."""
 

@@ -64,7 +64,7 @@ class Permit:
         self._queue = queue
         self._has_place = True
         self._has_session = True
-        self._resumed: asyncio.Future[None] | None = None
+        self._resumed: list[asyncio.Future[None]] = []  # whoever waits: the sample's chains
         self.demand = demand
         self.seq = seq
         self.worker = worker
@@ -80,17 +80,17 @@ class Permit:
         """Wait until the sample is not parked. Cancelling leaves that as it is."""
         if not self.is_parked:
             return
-        self._resumed = asyncio.get_running_loop().create_future()
-        try:
-            await self._resumed
-        finally:
-            self._resumed = None
+        resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resumed.append(resumed)
+        await resumed
 
     def unpark(self) -> None:
         """Called by the queue: there is memory again."""
         self.is_parked = False
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
+        for resumed in self._resumed:
+            if not resumed.done():
+                resumed.set_result(None)
+        self._resumed.clear()
 
     def release(self) -> None:
         """Return the place in memory."""
@@ -110,8 +110,9 @@ class AdmissionQueue:
     """Holds demands, not coroutines: `push` them, and await `next` for the permit of the one that
     lives next.
 
-    One coroutine awaits `next` at a time. Everything costs O(log n) in the number of waiting
-    samples. Without a placement permits name no worker; without a budget nobody is parked.
+    One coroutine awaits `next` at a time. Admission costs O(log n) in the number of waiting
+    samples, parking up to O(n) in those parked on one worker. Without a placement permits name no
+    worker; without a budget nobody is parked.
     """
 
     def __init__(
@@ -170,10 +171,6 @@ class AdmissionQueue:
         """Withdraw a demand; nothing happens if it was admitted."""
         self._order.discard(demand)
 
-    def pop_waiting(self) -> Demand | None:
-        """Withdraw and return some waiting demand, whatever has room; for winding down."""
-        return self._order.pop(_Everything(), now())
-
     async def next(self) -> Permit:
         """Wait for room and return the permit of the sample that the order names. Cancelling loses
         nothing.
@@ -193,10 +190,10 @@ class AdmissionQueue:
         if demand is None:
             return None
         environment = demand.environment
+        worker = None if self._placement is None else self._placement.place(demand)
         self._num_alive += 1
         self._num_sessions[environment] = self._num_sessions.get(environment, 0) + 1
         self._num_admitted += 1
-        worker = None if self._placement is None else self._placement.place(demand)
         return Permit(self, demand, self._num_admitted, worker, now())
 
     # What permits call.
@@ -243,8 +240,3 @@ class _WithRoom:
     def __contains__(self, environment: object) -> bool:
         limit = self._max_sessions.get(str(environment))
         return limit is None or self._num_sessions.get(str(environment), 0) < limit
-
-
-class _Everything:
-    def __contains__(self, environment: object) -> bool:
-        return True

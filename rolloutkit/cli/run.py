@@ -16,7 +16,6 @@ from rolloutkit.cli.summary import print_json, print_text
 from rolloutkit.config import Parts, RunConfig
 from rolloutkit.doctor import examine, examine_engine, require
 from rolloutkit.errors import RolloutError, RunFailed
-from rolloutkit.estimate import History
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.report import Summary
@@ -50,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
         run.error = error
     if run.directory is None:  # interrupted while the engine started
         return ExitCode.INTERRUPTED
-    summary = run.directory.finish(run.history)
+    summary = run.directory.finish()
     _show(summary, config, output_dir, as_json=arguments.json)
     return _exit_code(run, summary, config)
 
@@ -66,7 +65,6 @@ class _Run:
         self._output_dir = output_dir
         self._title = title
         self._is_quiet = is_quiet
-        self.history: History | None = None  # for the next epoch
         self.directory: RunDirectory | None = None  # None = nothing was started
         self.error: RolloutError | None = None
         self.is_interrupted = False
@@ -97,7 +95,7 @@ class _Run:
             with view, interrupts:
                 await orchestrator.run(parts.tasks)
         finally:
-            self.history = orchestrator.next_history()
+            self.directory.keep_history(orchestrator.next_history())
             self.is_interrupted = interrupts.count > 0
 
 

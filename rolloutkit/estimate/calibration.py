@@ -8,7 +8,8 @@ section 6), so the tail is looked at by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -95,13 +96,14 @@ def tail_recall(
         key=lambda one: (-one[0], one[1]),
     )
     tail = judged[: max(1, round(TAIL_SHARE * len(judged)))]
+    ranked = sorted(scores.values())
     num_foreseen = 0
     for work, sample_id in tail:
         score = scores[sample_id.task_id]
         if predictions is None:
             lns = groups[sample_id.task_id]
             score = (sum(lns) - ln_work(work)) / (len(lns) - 1)
-        num_foreseen += _is_in_top_quarter(score, sample_id.task_id, scores)
+        num_foreseen += _is_in_top_quarter(score, scores[sample_id.task_id], ranked)
     return Recall(num_foreseen, len(tail), len(judged))
 
 
@@ -118,8 +120,12 @@ def group_lns(works: Mapping[SampleId, float]) -> dict[str, list[float]]:
     return groups
 
 
-def _is_in_top_quarter(score: float, task_id: str, scores: Mapping[str, float]) -> bool:
-    """Groups of equal score share the places that they would fill: no prediction, no recall."""
-    above = sum(other > score for name, other in scores.items() if name != task_id)
-    equal = sum(other == score for name, other in scores.items() if name != task_id)
-    return above + equal < FORESEEN_SHARE * len(scores)
+def _is_in_top_quarter(score: float, own: float, ranked: Sequence[float]) -> bool:
+    """Groups of equal score share the places that they would fill: no prediction, no recall.
+
+    `ranked` are the scores of all groups, sorted; `own` is the one of the sample's own group there.
+    """
+    num_below_or_equal = bisect_right(ranked, score)
+    above = len(ranked) - num_below_or_equal - (own > score)
+    equal = num_below_or_equal - bisect_left(ranked, score) - (own == score)
+    return above + equal < FORESEEN_SHARE * len(ranked)

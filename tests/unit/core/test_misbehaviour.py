@@ -10,11 +10,11 @@ import rolloutkit as rk
 from rolloutkit import clock
 from rolloutkit.actions import ActionSettings, PoolLimits
 from rolloutkit.admission import AdmissionLimits
-from rolloutkit.batch import Settings, opened, prepare, run_anywhere
+from rolloutkit.batch import Policies, Settings, opened, prepare, run_anywhere
 from rolloutkit.errors import ConfigError, ProgramError, RolloutError, StopSample
 from rolloutkit.limits import Limits
 from rolloutkit.protocols import Capabilities
-from rolloutkit.record.events import PoolOpened
+from rolloutkit.record.events import Action, PoolOpened
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.report import RunStatistics
 from rolloutkit.sinks import CollectSink
@@ -429,3 +429,123 @@ class TestCircuitBreaker:
 
         assert sum(t.status is Status.COMPLETED for t in trajectories) == 40
         assert not any(t.cancel_reason is CancelReason.CIRCUIT_OPEN for t in trajectories)
+
+
+class TestStubbornness:
+    def test_clean_up_after_the_limit_does_not_hide_it(self):
+        async def program(sample):
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                await sample.act("tidy", functools.partial(asyncio.sleep, 5))
+
+        (trajectory,) = run(program, settings=Settings(limits=Limits(sample=10)))
+
+        assert (trajectory.status, trajectory.failure.limit) == (Status.FAILED, "sample")
+        assert trajectory.timings.finished_at == 15
+
+    def test_a_program_that_swallows_the_limit_is_cancelled_again_and_fails(self):
+        async def program(sample):
+            for _ in range(3):
+                try:
+                    await asyncio.sleep(1e6)
+                except asyncio.CancelledError:
+                    continue
+            return 1.0
+
+        (trajectory,) = run(program, settings=Settings(limits=Limits(sample=10)))
+
+        assert (trajectory.status, trajectory.failure.limit) == (Status.FAILED, "sample")
+        assert trajectory.timings.finished_at < 100
+
+    def test_a_program_that_swallows_an_interrupt_is_cancelled_again(self):
+        sink = CollectSink()
+
+        async def program(sample):
+            for _ in range(3):
+                try:
+                    await asyncio.sleep(1e5)
+                except asyncio.CancelledError:
+                    continue
+
+        async def main():
+            orchestrator = prepare(sink, engine=FakeEngine(), program=program)
+            asyncio.get_running_loop().call_later(1, orchestrator.cancel, CancelReason.INTERRUPTED)
+            await orchestrator.run(ONE)
+            return clock.now()
+
+        assert clock.run(main(), time="virtual") < 1_000
+        assert len(sink.trajectories) == 1
+
+    def test_two_sub_agents_do_not_share_one_turn(self):
+        async def agent(sample):
+            chain = sample.chain()
+            for _ in range(5):
+                await sample.generate(token_ids=PROMPT, chain=chain)
+
+        async def program(sample):
+            jobs = [sample.spawn(agent(sample)) for _ in range(2)]
+            for job in jobs:
+                (await job.outcome()).unwrap()
+            return 1.0
+
+        settings = Settings(limits=Limits(turn=10))
+        assert run(program, engine=FakeEngine(seconds=3), settings=settings)[0].score == 1.0
+
+    def test_a_wait_that_never_got_a_slot_is_in_the_figures(self):
+        events = []
+
+        async def program(sample):
+            await sample.act("bash", functools.partial(asyncio.sleep, 500))
+
+        _, waited = run(
+            program,
+            tasks=[Task(task_id="t", num_samples=2)],
+            settings=Settings(
+                limits=Limits(queue=100),
+                actions=ActionSettings(kinds={"bash": PoolLimits(slots=1)}),
+            ),
+            recorder=Recorder([events.append]),
+        )
+
+        assert waited.failure.limit == "queue"
+        assert waited.timings.slot_wait_seconds == 100
+        (action,) = [e for e in events if isinstance(e, Action) and e.sample_id == "t#1"]
+        assert (action.wait_seconds, action.seconds, action.outcome) == (100, 0, "limit")
+
+
+class Raising:
+    """A policy whose every method that is named raises."""
+
+    def __init__(self, *names):
+        self.names = names
+        self.demands = []
+
+    def _may(self, name):
+        if name in self.names:
+            raise OSError(f"{name} broke")
+
+    def place(self, demand):
+        self._may("place")
+        return "worker"
+
+    def leave(self, demand, worker):
+        self._may("leave")
+
+
+@pytest.mark.parametrize("method", ["place", "leave"])
+def test_a_placement_that_raises_ends_the_run_and_loses_nothing(method):
+    sink = CollectSink()
+
+    async def main():
+        orchestrator = prepare(
+            sink,
+            engine=FakeEngine(),
+            environment=OneSession(Session()),
+            policies=Policies(placement=Raising(method)),
+        )
+        await orchestrator.run([Task(task_id="t", num_samples=3)])
+
+    with pytest.raises(OSError, match=f"{method} broke"):
+        clock.run(main(), time="virtual")
+    assert len(sink.trajectories) == 3
