@@ -16,6 +16,7 @@ from rolloutkit import clock
 from rolloutkit.actions import ActionSettings, CaasOrder, PoolLimits
 from rolloutkit.admission import AdmissionLimits, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
+from rolloutkit.estimate import Population, ReferenceRates, next_history, tail_recall
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.protocols import Engine
 from rolloutkit.record.chains import RecordedTurn, read_chains
@@ -24,7 +25,7 @@ from rolloutkit.sim.clairvoyant import ClairvoyantActions, ClairvoyantAdmission
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine, SizesOf
 from rolloutkit.sim.replay import Batch
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
-from rolloutkit.types import Status
+from rolloutkit.types import SampleId, Status
 
 DATA = Path(__file__).parents[2] / "data"
 SEEDS = ("100", "101", "102", "103")
@@ -64,7 +65,7 @@ def chains_of(family):
 
 class Model(NamedTuple):
     """What a scenario runs on. `work` is the reference work of a turn, `alone` its model call on an
-    idle engine.
+    idle engine, `rates` what the scheduler counts tokens for.
     """
 
     make_engine: Callable[[SizesOf], Engine]
@@ -72,6 +73,7 @@ class Model(NamedTuple):
     alone: Callable[[RecordedTurn], float]
     engine: ReferenceConfig | None
     budget: MemoryBudget | None
+    rates: ReferenceRates = ReferenceRates()
 
 
 def fixed_model():
@@ -114,7 +116,8 @@ def reference_model(scenario, chains):
         bytes_per_sample=2 * timing.state_bytes,
     )
     make_engine = partial(ReferenceEngine, config)
-    return Model(make_engine, work, alone, config, budget)
+    rates = ReferenceRates(decode_tokens_per_second=1 / token_seconds)
+    return Model(make_engine, work, alone, config, budget, rates)
 
 
 class Setup(NamedTuple):
@@ -123,6 +126,9 @@ class Setup(NamedTuple):
     max_samples: int
     parks: bool
     policies: Policies
+    actions: ActionSettings = ActionSettings(order="fifo")
+    admission: str = "dataset"
+    history: str = "none"  # or "population", or "tasks": of the previous epoch
 
 
 def coupled(scenario, _total_of):
@@ -151,6 +157,33 @@ def clairvoyant(scenario, total_of):
     )
     return Setup(scenario.n_ref, parks=True, policies=policies)
 
+
+def estimate(scenario, _total_of, *, lane=0.0, history="tasks", admission="longest_first"):
+    """By expected remaining work."""
+    actions = ActionSettings(order="remaining", fifo_lane=lane)
+    return Setup(scenario.n_ref, True, Policies(), actions, admission, history)
+
+
+def guarded(scenario, _total_of, *, history):
+    """Whatever the guard chooses."""
+    actions = ActionSettings(order="auto")
+    return Setup(scenario.n_ref, True, Policies(), actions, "auto", history)
+
+
+def prior_admission(scenario, _total_of):
+    """Longest first by the previous epoch, three samples to a slot, actions as they come."""
+    max_samples = min(3 * scenario.slots, scenario.n_ref)
+    return Setup(max_samples, True, Policies(), admission="longest_first", history="tasks")
+
+
+ESTIMATES = {
+    "gp": partial(estimate, history="population", admission="dataset"),
+    "pgp": estimate,
+    "pgp-2/3": partial(estimate, lane=1 / 3),
+    "prior+fifo 3C": prior_admission,
+    "auto": partial(guarded, history="tasks"),
+    "auto, first epoch": partial(guarded, history="none"),
+}
 
 POLICIES = {
     "coupled": coupled,
@@ -189,6 +222,45 @@ def chains_and_model(name, seed):
     return chains, fixed_model() if is_fixed else reference_model(scenario, chains)
 
 
+POPULATIONS = {  # of other chains of the same files, as the study gives them
+    "X1 fixed-mini": Population(5.554, 0.526),
+    "X2 fixed-weka": Population(6.845, 1.255),
+    "qwen": Population(5.689, 0.672),
+    "ling": Population(6.779, 1.296),
+    "bfcl": Population(2.017, 0.315),
+}
+
+
+def epoch_before(scenario, seed, model):
+    """Reference work of each group's rollouts in the epoch before the batch."""
+    family = chains_of(scenario.fam)
+    return {
+        SampleId(f"group-{group}", index): sum(map(model.work, family[line].turns))
+        for group, lines in enumerate(scenario.batches[seed].previous_epoch)
+        for index, line in enumerate(lines)
+    }
+
+
+def history_of(name, seed, model, kind):
+    """What the previous epoch left. Tail recall is pooled over the other seeds' epochs: it must not
+    have seen the batch that it judges.
+    """
+    scenario = scenario_file().scenarios[name]
+    history = next_history(None, "program", model.rates, epoch_before(scenario, seed, model))
+    if kind == "none" or history is None:
+        return None
+    family = "bfcl" if scenario.fam == "bfcl" else scenario.model
+    population = POPULATIONS.get(name) or POPULATIONS[family]
+    others = (tail_recall(epoch_before(scenario, one, model)) for one in SEEDS if one != seed)
+    return msgspec.structs.replace(
+        history,
+        mu=population.mu,
+        sigma=population.sigma,
+        recalls=tuple(recall for recall in others if recall is not None),
+        tasks=history.tasks if kind == "tasks" else {},
+    )
+
+
 def bound(name, seed):
     """The lower bound of a batch, and what sets it."""
     chains, model = chains_and_model(name, seed)
@@ -202,14 +274,15 @@ def replay(name, seed, policy):
     chains, model = chains_and_model(name, seed)
     batch = Batch(chains)
     totals = {sample_id: sum(map(model.work, chain.turns)) for sample_id, chain in batch.items()}
-    setup = POLICIES[policy](scenario, totals.__getitem__)
+    setup = (POLICIES | ESTIMATES)[policy](scenario, totals.__getitem__)
     sink = CountingSink()
     settings = Settings(
-        admission=AdmissionLimits(order="dataset", max_samples=setup.max_samples),
-        actions=ActionSettings(order="fifo", step=PoolLimits(slots=scenario.slots)),
+        admission=AdmissionLimits(order=setup.admission, max_samples=setup.max_samples),
+        actions=msgspec.structs.replace(setup.actions, step=PoolLimits(slots=scenario.slots)),
         limits=UNBOUNDED,
         retry=RetryPolicy(max_attempts=1),
         keep_messages=False,
+        rates=model.rates,
     )
     budget = model.budget if setup.parks else None
     policies = msgspec.structs.replace(setup.policies, budget=budget)
@@ -221,6 +294,7 @@ def replay(name, seed, policy):
             program=batch.live,
             settings=settings,
             policies=policies,
+            history=history_of(name, seed, model, setup.history),
         )
         await orchestrator.run(batch.tasks())
 
