@@ -42,7 +42,7 @@ def write_page(content: msgspec.Struct, path: Path) -> None:
 
 def _embed(content: msgspec.Struct) -> str:
     """JSON that may stand inside a script element, whatever the texts in it."""
-    encoded = msgspec.json.encode(content, order="deterministic")
+    encoded = msgspec.json.encode(content)
     for raw, escaped in _ESCAPES:
         encoded = encoded.replace(raw, escaped)
     return encoded.decode()

@@ -37,6 +37,7 @@ def test_two_virtual_runs_with_one_seed_write_the_same_bytes(monkeypatch, tmp_pa
         "trace.jsonl.gz",
         "summary.json",
         "timeline.json",
+        "report.html",
         "history.json",
     }
     summaries = [msgspec.json.decode(files.pop("summary.json")) for files in (first, second)]

@@ -114,7 +114,7 @@ function histogram(name, given) {
   given.edges.forEach((edge, i) => {
     if (i % every === 0) box.node.append(svg("text", { x: box.left + i * each, y: box.bottom + 16, "text-anchor": "middle" }, short(edge)));
   });
-  const told = given.median === null ? "none" : `median ${short(given.median)}, largest ${short(given.largest)}`;
+  const told = given.median === null ? "none" : `median ${short(given.median)}, most ${short(given.largest)}`;
   return el("div", {}, el("h3", {}, name, " ", el("span", { class: "quiet" }, told)), box.node);
 }
 

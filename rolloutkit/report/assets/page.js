@@ -60,7 +60,7 @@ function tail(page) {
 }
 
 function table(head, rows) {
-  const header = el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)));
+  const header = el("tr", {}, ...head.map((name) => el("th", { scope: "col", class: name === "samples" ? "number" : "" }, name)));
   return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, header), el("tbody", {}, ...rows)));
 }
 
