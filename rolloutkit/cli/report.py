@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.summary import print_comparison, print_json, print_summaries, print_text
-from rolloutkit.report import Summary, report_directory, write_comparison
+from rolloutkit.errors import ConfigError
+from rolloutkit.report import Summary, report_directory, write_page_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Show the figures. Raises ConfigError when a directory holds no run."""
+    """Show the figures. Raises ConfigError when there is no run, or no place for the page."""
     directories: Sequence[Path] = arguments.dirs
+    if arguments.html is not None and not arguments.html.parent.is_dir():
+        raise ConfigError(f"--html: no directory {arguments.html.parent}: create it first")
     summaries = [report_directory(directory) for directory in directories]
     if arguments.html is not None:
-        write_comparison(directories, summaries, arguments.html)
+        write_page_file(directories, summaries, arguments.html)
     if len(summaries) == 1:
         (print_json if arguments.json else print_text)(summaries[0])
     else:

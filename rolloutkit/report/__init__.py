@@ -3,7 +3,7 @@
 `report.text` puts it into words; it is imported apart, since it needs rich.
 """
 
-from rolloutkit.report.outputs import report_directory, write_comparison, write_outputs
+from rolloutkit.report.outputs import report_directory, write_outputs, write_page_file
 from rolloutkit.report.statistics import RunStatistics
 from rolloutkit.report.summary import Summary, TailSample
 
@@ -12,6 +12,6 @@ __all__ = [
     "Summary",
     "TailSample",
     "report_directory",
-    "write_comparison",
     "write_outputs",
+    "write_page_file",
 ]

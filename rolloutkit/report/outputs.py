@@ -64,7 +64,7 @@ def report_directory(directory: Path) -> Summary:
     return summary
 
 
-def write_comparison(directories: Sequence[Path], summaries: Sequence[Summary], path: Path) -> None:
+def write_page_file(directories: Sequence[Path], summaries: Sequence[Summary], path: Path) -> None:
     """Write the page of one run, or the comparison of several, to `path`.
 
     Raises RunFailed when it cannot be written.

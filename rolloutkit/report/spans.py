@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rolloutkit.record.events import (
     Action,
@@ -168,6 +168,9 @@ class BatchSpans:
             life.add(started_at, action.t, state)
 
 
+_Change: TypeAlias = tuple[float, int, int]  # when, how many spans more, of which state
+
+
 class _Flat(NamedTuple):
     edges: array[float]
     states: array[int]
@@ -176,26 +179,28 @@ class _Flat(NamedTuple):
 def _flatten(spans: list[_Span], start: float, end: float) -> _Flat:
     """One state at a time between `start` and `end`: the largest of those that hold."""
     start, end = round(start, _DECIMALS), max(round(start, _DECIMALS), round(end, _DECIMALS))
-    changes: list[tuple[float, int, State]] = []
+    changes: list[_Change] = []
     for span in spans:
-        changes.append((max(start, round(span.start, _DECIMALS)), 1, span.state))
-        changes.append((min(end, round(span.end, _DECIMALS)), -1, span.state))
+        changes.append((max(start, round(span.start, _DECIMALS)), 1, int(span.state)))
+        changes.append((min(end, round(span.end, _DECIMALS)), -1, int(span.state)))
     changes.sort()
     edges, states = array("d", [start]), array("B")
     num_open = [0] * len(State)
-    shown = State.IDLE
+    open_states = 1 << State.IDLE  # a set as bits, so that the largest is found at once
+    shown: int = State.IDLE
     for at, change, state in changes:
         num_open[state] += change
-        largest = next((it for it in reversed(State) if num_open[it] > 0), State.IDLE)
-        if largest is shown:
-            continue
-        _close_span(edges, states, at, shown)
-        shown = largest
+        bit = 1 << state
+        open_states = open_states | bit if num_open[state] > 0 else open_states & ~bit
+        largest = open_states.bit_length() - 1
+        if largest != shown:
+            _close_span(edges, states, at, shown)
+            shown = largest
     _close_span(edges, states, end, shown)
     return _Flat(edges, states)
 
 
-def _close_span(edges: array[float], states: array[int], at: float, state: State) -> None:
+def _close_span(edges: array[float], states: array[int], at: float, state: int) -> None:
     if at <= edges[-1]:
         return
     if states and states[-1] == state:

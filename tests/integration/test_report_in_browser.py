@@ -37,6 +37,7 @@ pytestmark = [
 
 def rendered(page: Path, profile: Path) -> str:
     """The page's elements after its script ran; fails on anything that the script complained of."""
+    assert CHROMIUM is not None
     shown = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", page.as_uri()],
         check=True,

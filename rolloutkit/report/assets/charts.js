@@ -69,7 +69,7 @@ function doing(page) {
   }
   if (limit !== null && limit <= 1.25 * largest) {
     box.node.append(svg("line", { class: "mark", x1: box.left, x2: box.right, y1: y(limit), y2: y(limit) }));
-    box.node.append(svg("text", { x: box.right - 4, y: y(limit) - 5, "text-anchor": "end", style: "fill: var(--ink)" }, `${count(limit)} may live at once`));
+    box.node.append(svg("text", { x: box.right - 4, y: y(limit) - 5, "text-anchor": "end", style: "fill: var(--ink)" }, `${count(limit)} admitted at most`));
   }
   hover(box, page.seconds, bins, (k) =>
     [...order, ADMISSION].filter((i) => page.doing[i][k] >= 0.05).map((i) => `${page.doing[i][k].toFixed(1)} ${page.states[i]}`).join("\n") || "nobody");

@@ -26,7 +26,7 @@ function figures(page) {
 function heading(page) {
   const it = page.summary;
   const facts = [`${page.run.time} time`, `seed ${page.run.seed}`];
-  if (page.run.max_samples !== null) facts.push(`${count(page.run.max_samples)} samples alive at most`);
+  if (page.run.max_samples !== null) facts.push(`${count(page.run.max_samples)} samples admitted at most`);
   const notes = [];
   if (it.ended_early !== null) notes.push(`The run ended early: ${it.ended_early}.`);
   if (!it.trace_complete) notes.push("The trace is incomplete: everything here covers what was recorded.");
@@ -84,7 +84,7 @@ function runPage(page) {
   const spread = Object.entries(page.distributions).map(([name, given]) => histogram(name, given));
   return [
     heading(page), figures(page), gantt(page),
-    section("Samples alive", "How many of the admitted samples were in each state, in the colours above.", doing(page)),
+    section("Samples alive", "How many of the admitted samples were in each state, in the colours above. A sample gives its place to the next one before it is scored.", doing(page)),
     section("Pools", "How much of each was in use; the busiest first.", pools(page)),
     page.tail.length ? tail(page) : null,
     section("Distributions", "", el("div", { class: "cells" }, ...spread)),
