@@ -1,6 +1,7 @@
 // Charts as SVG: areas over time, histograms, lines. Coordinates are those of a fixed view box.
 
 const ADMISSION = 1; // number of that state
+const WIDE = Math.max(320, Math.min(1180, window.innerWidth - 90)); // so that texts keep their size
 
 function frame(width, height, label, left = 46) {
   const box = { width, height, left, right: width - 12, top: 8, bottom: height - 22 };
@@ -18,7 +19,8 @@ function yAxis(box, largest, text, most = 4) {
   return y;
 }
 
-function timeAxis(box, range, most = 10) {
+function timeAxis(box, range) {
+  const most = Math.max(2, Math.round((box.right - box.left) / 90));
   const x = (t) => box.left + (t / Math.max(1e-9, range)) * (box.right - box.left);
   for (const at of timeTicks(0, range, most)) {
     const anchor = x(at) > box.right - 20 ? "end" : x(at) < box.left + 4 ? "start" : "middle";
@@ -58,7 +60,7 @@ function doing(page) {
   const totals = Array.from({ length: bins }, (_, k) => order.reduce((sum, i) => sum + page.doing[i][k], 0));
   const limit = page.run.max_samples;
   const largest = Math.max(1, ...totals, limit !== null && limit <= 1.25 * Math.max(...totals) ? 1.1 * limit : 0);
-  const box = frame(1180, 240, `Living samples by state over time, at most ${Math.round(Math.max(...totals))} at once`);
+  const box = frame(WIDE, 240, `Living samples by state over time, at most ${Math.round(Math.max(...totals))} at once`);
   const y = yAxis(box, largest, count);
   const x = timeAxis(box, page.seconds);
   let base = new Array(bins).fill(0);
@@ -90,7 +92,7 @@ function poolCell(page, pool) {
     : `${mean.toFixed(1)} at once on average, no limit known`;
   const box = frame(370, 104, `${pool.name}: ${told}`);
   const y = yAxis(box, known ? 1 : Math.max(1, most), known ? percent : count, 2);
-  const x = timeAxis(box, page.seconds, 6);
+  const x = timeAxis(box, page.seconds);
   const class_ = pool.name === "engine" ? "s7" : /\.set_up$/.test(pool.name) ? "s6" : /\.score$/.test(pool.name) ? "s5" : /\.close$/.test(pool.name) ? "s1" : "s8";
   box.node.append(svg("path", { class: class_, d: steps(pool.busy.map((value) => (known ? value / pool.capacity : value)), pool.busy.map(() => 0), x, y, page.seconds / pool.busy.length) }));
   hover(box, page.seconds, pool.busy.length, (k) => `${pool.busy[k].toFixed(1)} busy${known ? ` of ${count(pool.capacity)}` : ""}`);
@@ -133,7 +135,7 @@ function short(value) {
 function unfinished(lines) {
   const longest = Math.max(...lines.map((line) => line.seconds));
   const most = Math.max(1, ...lines.map((line) => line.total));
-  const box = frame(1180, 280, "Samples that had not ended over time, by run");
+  const box = frame(WIDE, 280, "Samples that had not ended over time, by run");
   const y = yAxis(box, most, count);
   const x = timeAxis(box, longest);
   lines.forEach((line, i) => {

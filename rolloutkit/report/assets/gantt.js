@@ -1,5 +1,5 @@
 // The Gantt: a canvas on which each sample is a row of coloured spans. With more rows than lines of
-// the canvas each line shows one of its samples. Drag to zoom; double click, or 0, shows everything.
+// the canvas each line shows that of its samples which ended last. Drag to zoom; double click, or 0, shows everything.
 
 const AXIS = 24; // pixels below the rows
 const LABELLED = 13; // pixels of a row that has room for its name
@@ -30,7 +30,8 @@ function gantt(page) {
 function ganttNote(page) {
   const { ids, num_samples: all } = page.gantt;
   const some = ids.length < all ? `${count(ids.length)} of ${count(all)} samples, evenly chosen, the last five among them. ` : "";
-  return `${some}A row is a sample. Drag over an area to zoom in, double click to see everything again.`;
+  const lines = ids.length > 560 ? "Where several share a line, the one that ended last is shown. " : "";
+  return `${some}A row is a sample. ${lines}Drag over an area to zoom in, double click to see everything again.`;
 }
 
 function readRow(source, index, id) {
@@ -108,6 +109,14 @@ function layout(canvas, height, view) {
   };
 }
 
+// The row shown at `y`: of those that share the line, the one that ended last, so that no tail is hidden.
+function rowAt(view, place, y) {
+  const line = 1 / (window.devicePixelRatio || 1);
+  const top = Math.floor(y / line) * line;
+  const shared = view.rows.slice(place.row(top), Math.max(place.row(top) + 1, place.row(top + line)));
+  return shared.reduce((last, row) => (row.end > last.end ? row : last), shared[0]);
+}
+
 function drawGantt(canvas, height, view, page) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(canvas.clientWidth * scale);
@@ -119,7 +128,7 @@ function drawGantt(canvas, height, view, page) {
   const place = layout(canvas, height, view);
   context.font = '11.5px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
   context.textBaseline = "middle";
-  if (place.each >= 1) drawRows(context, view, place, colours, style);
+  if (place.each >= 1) drawRows(context, view, place, colours);
   else drawLines(context, view, place, colours, scale);
   drawLabels(context, view, place, style);
   drawAxis(context, view, place, page, style);
@@ -134,9 +143,10 @@ function drawRows(context, view, place, colours) {
 
 function drawLines(context, view, place, colours, scale) {
   const thick = 1 / scale;
-  for (let y = 0; y < place.bottom; y += thick) {
-    const row = view.rows[place.row(y)];
-    if (row) drawSpans(context, view, place, colours, row, y, thick);
+  for (let line = 0; line < place.bottom * scale; line++) {
+    const y = (line + 0.5) * thick;
+    const row = rowAt(view, place, y);
+    if (row) drawSpans(context, view, place, colours, row, line * thick, thick);
   }
 }
 
@@ -171,7 +181,7 @@ function drawLabels(context, view, place, style) {
 function drawAxis(context, view, place, page, style) {
   context.textAlign = "center";
   context.fillStyle = style.getPropertyValue("--quiet");
-  for (const at of timeTicks(view.from, view.to, 10)) {
+  for (const at of timeTicks(view.from, view.to, Math.max(2, Math.round(place.width / 90)))) {
     context.fillRect(place.x(at), place.bottom, 1, 4);
     context.fillText(tickLabel(at, view.to), place.x(at), place.bottom + 14);
   }
@@ -236,7 +246,7 @@ function zoomInto(view, page, place, from, to) {
 }
 
 function ganttTip(view, page, place, here) {
-  const row = view.rows[place.row(here.y)];
+  const row = rowAt(view, place, here.y);
   const time = place.time(here.x);
   if (!row || time < row.edges[0] || time > row.end) return null;
   const i = row.edges.findIndex((edge, k) => k < row.states.length && time < row.edges[k + 1]);
