@@ -20,7 +20,7 @@ function gantt(page) {
   window.addEventListener("resize", redraw);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   requestAnimationFrame(redraw);
-  const order = page.states.map((_, i) => i).filter((i) => i > 0 && page.used[i]).reverse();
+  const order = page.states.map((_, i) => i).filter((i) => page.used[i]).reverse();
   return section(
     "What each sample was doing", ganttNote(page),
     legend(order.map((i) => page.states[i]), order.map((i) => `s${i}`)), tools, canvas,

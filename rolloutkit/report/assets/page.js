@@ -80,7 +80,8 @@ function orders(page) {
 }
 
 function runPage(page) {
-  page.used = page.states.map((_, i) => page.doing[i].some((value) => value > 0));
+  // State 0 is the moments between operations: explained where somebody would see them.
+  page.used = page.states.map((_, i) => page.doing[i].some((value) => value > (i === 0 ? 0.5 : 0)));
   const spread = Object.entries(page.distributions).map(([name, given]) => histogram(name, given));
   return [
     heading(page), figures(page), gantt(page),
