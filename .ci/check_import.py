@@ -33,8 +33,11 @@ def main() -> None:
             f"import rolloutkit took {cpu_seconds:.3f} s of CPU time, the limit is"
             f" {MAX_CPU_SECONDS} s: see python -X importtime"
         )
-    if not importlib.resources.files("rolloutkit").joinpath("configs").is_dir():
+    package = importlib.resources.files("rolloutkit")
+    if not package.joinpath("configs").is_dir():
         sys.exit("the wheel has no rolloutkit/configs: see force-include in pyproject.toml")
+    if not package.joinpath("report", "assets", "page.html").is_file():
+        sys.exit("the wheel has no rolloutkit/report/assets: see packages in pyproject.toml")
     print(f"import rolloutkit: {cpu_seconds:.3f} s of CPU time")
 
 

@@ -1,7 +1,7 @@
 """The directory of one run: its files are opened together, and no file is ever overwritten.
 
 `config.yaml`, `trajectories.jsonl` and `trace.jsonl.gz` exist from the start and grow with the run;
-`finish` adds `summary.json` and `timeline.json`.
+`finish` adds `summary.json`, `timeline.json` and `report.html`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ from rolloutkit.estimate import History, write_history
 from rolloutkit.record.events import Observer
 from rolloutkit.record.recorder import Recorder, TraceWriter
 from rolloutkit.report import RunStatistics, Summary, write_outputs
-from rolloutkit.report.outputs import SUMMARY_NAME, TIMELINE_NAME, TRACE_NAME
+from rolloutkit.report.outputs import HTML_NAME, SUMMARY_NAME, TIMELINE_NAME, TRACE_NAME
 from rolloutkit.sinks import JsonlSink
 
 CONFIG_NAME = "config.yaml"
 TRAJECTORIES_NAME = "trajectories.jsonl"
 HISTORY_NAME = "history.json"
-_NAMES = (CONFIG_NAME, TRAJECTORIES_NAME, TRACE_NAME, SUMMARY_NAME, TIMELINE_NAME, HISTORY_NAME)
+_NAMES = (
+    CONFIG_NAME,
+    TRAJECTORIES_NAME,
+    TRACE_NAME,
+    SUMMARY_NAME,
+    TIMELINE_NAME,
+    HTML_NAME,
+    HISTORY_NAME,
+)
 
 
 class RunDirectory:

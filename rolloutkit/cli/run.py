@@ -19,6 +19,7 @@ from rolloutkit.errors import RolloutError, RunFailed
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.report import Summary
+from rolloutkit.report.outputs import HTML_NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +105,10 @@ def _show(summary: Summary, config: RunConfig, output_dir: Path, *, as_json: boo
         print_json(summary)
         return
     print_text(summary, note=_note(config))
-    sys.stdout.write(f"\nwritten to {output_dir}; show it again: rolloutkit report {output_dir}\n")
+    sys.stdout.write(
+        f"\nwritten to {output_dir}; look at {output_dir / HTML_NAME}, or show it again: "
+        f"rolloutkit report {output_dir}\n"
+    )
 
 
 def _note(config: RunConfig) -> str:

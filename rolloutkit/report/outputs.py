@@ -6,13 +6,16 @@ Everything here blocks: call it off the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rolloutkit.errors import ConfigError, RunFailed
 from rolloutkit.record.trace import read_trace
+from rolloutkit.report.comparison import compare
+from rolloutkit.report.html import write_html, write_page
+from rolloutkit.report.page import build_page
 from rolloutkit.report.statistics import RunStatistics
 from rolloutkit.report.summary import Summary
 from rolloutkit.report.timeline import write_timeline
@@ -20,10 +23,11 @@ from rolloutkit.report.timeline import write_timeline
 TRACE_NAME = "trace.jsonl.gz"
 SUMMARY_NAME = "summary.json"
 TIMELINE_NAME = "timeline.json"
+HTML_NAME = "report.html"
 
 
 def write_outputs(directory: Path, summary: Summary) -> None:
-    """Write `summary.json`, and `timeline.json` from the directory's trace where it has one.
+    """Write `summary.json`, and `timeline.json` and `report.html` where the directory has a trace.
 
     Raises RunFailed when the files cannot be written.
     """
@@ -31,6 +35,7 @@ def write_outputs(directory: Path, summary: Summary) -> None:
     trace = directory / TRACE_NAME
     if trace.exists():
         _replace(directory / TIMELINE_NAME, lambda path: write_timeline(read_trace(trace), path))
+        _replace(directory / HTML_NAME, lambda path: write_html(read_trace(trace), summary, path))
 
 
 def encode_summary(summary: Summary) -> bytes:
@@ -57,6 +62,19 @@ def report_directory(directory: Path) -> Summary:
     summary = summarize_trace(trace)
     write_outputs(directory, summary)
     return summary
+
+
+def write_page_file(directories: Sequence[Path], summaries: Sequence[Summary], path: Path) -> None:
+    """Write the page of one run, or the comparison of several, to `path`.
+
+    Raises RunFailed when it cannot be written.
+    """
+    pages = [
+        build_page(read_trace(directory / TRACE_NAME), summary)
+        for directory, summary in zip(directories, summaries, strict=True)
+    ]
+    content = pages[0] if len(pages) == 1 else compare([str(it) for it in directories], pages)
+    _replace(path, lambda part: write_page(content, part))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

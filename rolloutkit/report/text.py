@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rolloutkit.report.durations import format_seconds
 from rolloutkit.report.summary import Summary, TailSample, WaitSeconds
 
 _UNKNOWN = "unknown"
@@ -44,20 +45,6 @@ def summary_text(
     with console.capture() as capture:
         console.print(render_summary(summary, note=note))
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
-
-
-def format_seconds(seconds: float | None) -> str:
-    """A duration for people."""
-    if seconds is None:
-        return _UNKNOWN
-    if seconds < 10:
-        return f"{seconds:.2f} s"
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min {rest:02d} s"
 
 
 def _headline(summary: Summary) -> str:

@@ -37,6 +37,7 @@ def test_two_virtual_runs_with_one_seed_write_the_same_bytes(monkeypatch, tmp_pa
         "trace.jsonl.gz",
         "summary.json",
         "timeline.json",
+        "report.html",
         "history.json",
     }
     summaries = [msgspec.json.decode(files.pop("summary.json")) for files in (first, second)]
@@ -89,3 +90,28 @@ def test_a_sample_of_a_run_is_explained(monkeypatch, tmp_path, capsys):
     assert main(["explain", "mine", "task-99#0"]) == 2
     assert main(["explain", "nowhere", "task-99#0"]) == 2
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_report_of_several_runs_compares_them(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    for order in ("fifo", "caas"):
+        main(["run", *LOAD, "run.time=virtual", f"actions.order={order}", f"output.dir={order}"])
+    capsys.readouterr()
+
+    assert main(["report", "fifo", "caas", "--html", "both.html"]) == 0
+    told = capsys.readouterr().out
+    assert main(["report", "fifo", "caas", "--json"]) == 0
+    summaries = msgspec.json.decode(capsys.readouterr().out)
+
+    assert told.splitlines()[0].split() == ["fifo", "caas"]
+    assert (tmp_path / "both.html").stat().st_size > 10_000
+    assert {name: summary["order"] for name, summary in summaries.items()} == {
+        "fifo": "fifo",
+        "caas": "caas",
+    }
+
+
+def test_page_for_a_directory_that_does_not_exist_is_refused(tmp_path, capsys):
+    assert main(["report", str(tmp_path), "--html", str(tmp_path / "none" / "a.html")]) == 2
+
+    assert "--html: no directory" in capsys.readouterr().err

@@ -42,6 +42,7 @@ def test_bfcl_eval_writes_the_outputs_of_a_run(tmp_path):
         "config.yaml",
         "summary.json",
         "timeline.json",
+        "report.html",
         "trace.jsonl.gz",
         "trajectories.jsonl",
     }

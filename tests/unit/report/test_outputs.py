@@ -30,7 +30,7 @@ def test_report_of_the_trace_equals_that_of_the_live_run(time: str, tmp_path: Pa
 
     assert again == summary
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == live
-    assert sorted(live) == ["summary.json", "timeline.json", "trace.jsonl.gz"]
+    assert sorted(live) == ["report.html", "summary.json", "timeline.json", "trace.jsonl.gz"]
 
 
 def test_summary_file_is_readable_and_reads_back(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_two_runs_of_the_same_events_write_the_same_bytes(tmp_path: Path) -> Non
     for name in ("a", "b"):
         write_outputs(tmp_path / name, recorded(tmp_path / name, small_run()))
 
-    for name in ("summary.json", "timeline.json", "trace.jsonl.gz"):
+    for name in ("report.html", "summary.json", "timeline.json", "trace.jsonl.gz"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

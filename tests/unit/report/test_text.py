@@ -3,7 +3,8 @@ import pytest
 
 from rolloutkit.record.events import RunEnded
 from rolloutkit.report import RunStatistics, Summary
-from rolloutkit.report.text import format_seconds, summary_text
+from rolloutkit.report.durations import format_seconds
+from rolloutkit.report.text import summary_text
 from tests.unit.report.recorded_runs import small_run
 
 NOTE = "a 135M model may well score 0"
