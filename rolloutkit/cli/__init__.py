@@ -27,6 +27,7 @@ class Verb(NamedTuple):
 VERBS = {
     "run": Verb("run", "run a batch of tasks (without arguments: the quick start)"),
     "doctor": Verb("doctor", "check whether a run would start, and say what to do"),
+    "replay": Verb("replay", "run recorded samples again, in virtual time; --compare settings"),
     "report": Verb("report", "show a finished run's figures again, from its trace"),
 }
 
