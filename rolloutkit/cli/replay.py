@@ -8,11 +8,18 @@ from datetime import datetime
 from pathlib import Path
 
 from rolloutkit import clock
+from rolloutkit.cli.comparison import (
+    JSON_NAME,
+    encode_comparison,
+    print_comparison,
+    write_comparison,
+)
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.interrupts import Interrupts
 from rolloutkit.cli.summary import print_json, print_text
+from rolloutkit.compare import compare, parse_grid
 from rolloutkit.config.replay import load_replay
-from rolloutkit.errors import RunFailed
+from rolloutkit.errors import ConfigError, RunFailed
 from rolloutkit.estimate import History
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.replay import Replay, load_recording, make_replay, prepare_replay
@@ -30,6 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print the summary as JSON and nothing else"
     )
     parser.add_argument(
+        "--compare",
+        action="append",
+        metavar="KEY=VALUE,VALUE",
+        help="replay each value; several --compare make a grid",
+    )
+    parser.add_argument(
+        "--seeds", type=_count, default=1, metavar="N", help="with --compare: batches to draw"
+    )
+    parser.add_argument(
+        "--workers", type=_count, default=2, metavar="N", help="with --compare: processes"
+    )
+    parser.add_argument(
         "overrides",
         nargs="*",
         metavar="key=value",
@@ -39,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Replay and report. Raises ConfigError before anything is written, RunFailed after."""
+    if arguments.compare:
+        return _compare(arguments)
     config = load_replay(arguments.config, arguments.overrides, arguments.config_dir)
     output_dir = Path(config.output.dir or f"runs/replay-{datetime.now():%Y%m%d-%H%M%S}")
     refuse_used(output_dir)
@@ -46,6 +67,36 @@ def main(arguments: argparse.Namespace) -> int:
     if replay.num_left_out:
         _say(f"left out: {replay.num_left_out} samples that had not ended by themselves")
     return _replay(replay, output_dir, as_json=arguments.json)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    grid = parse_grid(arguments.compare)
+    config = load_replay(arguments.config, arguments.overrides, arguments.config_dir)
+    output_dir = Path(config.output.dir or f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
+    refuse_used(output_dir)
+    if (output_dir / JSON_NAME).exists():
+        raise ConfigError(f"output.dir: {output_dir} holds another comparison: choose a new one")
+    comparison = compare(
+        arguments.config,
+        arguments.overrides,
+        grid,
+        num_seeds=arguments.seeds,
+        num_workers=arguments.workers,
+        config_dir=arguments.config_dir,
+    )
+    write_comparison(output_dir, comparison)
+    if arguments.json:
+        sys.stdout.write(encode_comparison(comparison).decode())
+    else:
+        print_comparison(comparison)
+        sys.stdout.write(f"written to {output_dir}\n")
+    return ExitCode.OK
 
 
 def _replay(replay: Replay, output_dir: Path, *, as_json: bool) -> int:

@@ -74,7 +74,8 @@ def test_an_openai_engine_needs_its_address_only():
         ("run.time=virtual", "run.time: only engine=simulated runs in virtual time"),
         (
             "engine=opnai",
-            "engine=opnai: no such option: choose from llamacpp, openai, sim_reference, simulated",
+            "engine=opnai: no such option: choose from llamacpp, openai, recorded, sim_reference, "
+            "simulated, uncontended",
         ),
         ("engine=openai", "engine.base_url: not set"),
         (
