@@ -22,7 +22,7 @@ from rolloutkit.orchestrator import Orchestrator
 from rolloutkit.protocols import Engine, Sink
 from rolloutkit.record import Recorder
 from rolloutkit.record.lives import Life, Recording, lives_of_chains, read_lives
-from rolloutkit.record.numeric import lines, read_numeric
+from rolloutkit.record.numeric import first_line, read_numeric
 from rolloutkit.report import RunStatistics, Summary
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
@@ -44,7 +44,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def load_recording(path: Path, options: BatchOptions) -> Recording:
     """Read a trace of ours or a file of numbers. Blocks. Raises ConfigError."""
     try:
-        first = msgspec.json.decode(next(lines(path), b""), type=_FirstLine)
+        first = msgspec.json.decode(first_line(path), type=_FirstLine)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{path} line 1: no trace: {error}: give a trace file") from None
     if first.messages is not None and first.turns is None:

@@ -29,6 +29,7 @@ VERBS = {
     "doctor": Verb("doctor", "check whether a run would start, and say what to do"),
     "replay": Verb("replay", "run recorded samples again, in virtual time; --compare settings"),
     "report": Verb("report", "show a finished run's figures again, from its trace"),
+    "trace": Verb("trace", "look at a trace, take private texts out, import others' recordings"),
 }
 
 

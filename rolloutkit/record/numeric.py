@@ -28,6 +28,8 @@ class NumericRule(StrEnum):
     BFCL = "bfcl"
 
 
+_GZIP = b"\x1f\x8b"
+_CHUNK_BYTES = 1 << 16
 _ORIGINS = {"weka": "weka", "miniswe-gemini3": "miniswe", "bfcl-gt": "bfcl"}
 
 
@@ -46,8 +48,7 @@ def read_numeric(path: Path, rule: NumericRule, fills: Fills) -> list[RecordedCh
     for number, line in enumerate(lines(path), start=1):
         try:
             trace = decoder.decode(line)
-            _check(trace)
-            chains.append(_chain(trace, rule, fills))
+            chains.append(complete(trace, rule, fills))
         except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
                 f"{path} line {number}: {error}: correct the line or leave it out"
@@ -63,11 +64,28 @@ def read_numeric(path: Path, rule: NumericRule, fills: Fills) -> list[RecordedCh
     return chains
 
 
+def first_line(path: Path) -> bytes:
+    """The first line, gzipped or not, also of a file that is cut off later. Raises ConfigError."""
+    line = bytearray()
+    try:
+        with path.open("rb") as file:
+            is_packed = file.read(2) == _GZIP
+            file.seek(0)
+            unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            while b"\n" not in line and (chunk := file.read(_CHUNK_BYTES)):
+                line += unpack.decompress(chunk) if is_packed else chunk
+    except zlib.error as error:
+        raise ConfigError(f"{path} is not a whole gzip file: {error}: restore it") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    return bytes(line).partition(b"\n")[0]
+
+
 def lines(path: Path) -> Iterator[bytes]:
     """The lines of a JSON lines file, gzipped or not. Raises ConfigError."""
     try:
         with path.open("rb") as file:
-            is_packed = file.read(2) == b"\x1f\x8b"
+            is_packed = file.read(2) == _GZIP
         with gzip.open(path, "rb") if is_packed else path.open("rb") as file:
             yield from file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -86,7 +104,9 @@ def _check(trace: Trace) -> None:
                 raise ValueError(f"turns[{index}].{name} is negative: {value}")
 
 
-def _chain(trace: Trace, rule: NumericRule, fills: Fills) -> RecordedChain:
+def complete(trace: Trace, rule: NumericRule, fills: Fills) -> RecordedChain:
+    """The chain with unknown figures derived or filled. Raises ValueError where neither may be."""
+    _check(trace)
     family = rule.value
     if rule is NumericRule.AUTO:
         family = _ORIGINS.get(trace.trace_id.partition("/")[0], NumericRule.PLAIN.value)
@@ -112,7 +132,7 @@ def _plain(trace: Trace, fills: Fills) -> RecordedChain:
 def _tokens(value: int | None, name: str, fills: Fills) -> int:
     known = fills.tokens if value is None else value
     if known is None:
-        raise ValueError(f"{name} is not recorded; fill_tokens=N assumes N")
+        raise ValueError(f"{name} is not recorded; fill_tokens assumes a number")
     return known
 
 
@@ -121,5 +141,5 @@ def _tool_seconds(turn: TraceTurn, name: str, fills: Fills) -> float:
         return 0.0  # no tool was called
     known = fills.seconds if turn.tool_seconds is None else turn.tool_seconds
     if known is None:
-        raise ValueError(f"{name} is not recorded; fill_seconds=S assumes S")
+        raise ValueError(f"{name} is not recorded; fill_seconds assumes one")
     return known
