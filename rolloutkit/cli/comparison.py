@@ -8,11 +8,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from rolloutkit.cli.forest import forest_plot
 from rolloutkit.compare import Comparison, Estimate, Variant
 from rolloutkit.errors import ConfigError
 
 JSON_NAME = "compare.json"
 TABLE_NAME = "compare.md"
+PLOT_NAME = "compare.svg"
 _COLUMNS = ("", "makespan, s", "change", "makespan / bound", "failed samples")
 
 
@@ -34,13 +36,14 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def write_comparison(directory: Path, comparison: Comparison) -> None:
-    """Write `compare.json` and `compare.md` into a directory. Raises ConfigError."""
+    """Write `compare.json`, `compare.md` and `compare.svg` into a directory. Raises ConfigError."""
     rows = [_COLUMNS, ("---",) * len(_COLUMNS), *map(_cells, comparison.variants)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / JSON_NAME).write_bytes(encode_comparison(comparison))
         (directory / TABLE_NAME).write_text(f"{_title(comparison)}\n\n" + "\n".join(lines) + "\n")
+        (directory / PLOT_NAME).write_text(forest_plot(comparison))
     except OSError as error:
         raise ConfigError(f"output.dir: cannot write {directory}: {error.strerror}") from None
 

@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 
 from rolloutkit.cli import main
+from rolloutkit.config.replay import load_replay
+from rolloutkit.record.lives import lives_of_chains
+from rolloutkit.replay import Replay, summarize_replay
+from rolloutkit.types import SampleId
+from tests.benchmarks.policy.scenarios import chains_of, scenario_file
 from tests.unit.replay.recordings import turn, write_lines
 
 SCRIPTED = ("engine=simulated", "environment=scripted", "renderer.name=none", "run.time=virtual")
@@ -124,3 +129,36 @@ def test_comparison_pairs_the_same_batches_and_writes_its_table(capsys, tmp_path
     assert shared["variants"][0]["change_percent"] is None
     assert shared["variants"][1]["change_percent"]["mean"] < -20
     assert shared["seeds"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("order", "seconds"), [("fifo", 1457.0), ("caas", 1508.8), ("clairvoyant", None)]
+)
+def test_lives_made_of_chains_take_what_the_policy_study_says(order, seconds):
+    scenario = scenario_file().scenarios["X1 fixed-mini"]
+    chains = chains_of(scenario.fam)
+    lives = {
+        SampleId(f"group-{index // 8}", index % 8): lives_of_chains([chains[line]]).lives[0]
+        for index, line in enumerate(scenario.batches["100"].samples)
+    }
+    overrides = [
+        "trace=any",
+        "engine=uncontended",
+        f"actions.order={order}",
+        f"actions.step.slots={scenario.slots}",
+        f"admission.max_samples={scenario.n_ref}",
+    ]
+    replay = Replay(
+        config=load_replay("replay", overrides),
+        lives=lives,
+        parallelism=None,
+        history=None,
+        num_left_out=0,
+    )
+
+    makespan = summarize_replay(replay).makespan_seconds
+
+    if seconds is None:  # the study's clairvoyance orders admission too
+        assert makespan < 1.05 * 1032.9
+    else:
+        assert makespan == pytest.approx(seconds, rel=0.001)
