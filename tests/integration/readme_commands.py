@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = Path(sys.prefix)
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SECONDS = 180  # for one block
-_PRELUDE = "set -m\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what it starts ends with it
+# What a block starts ends with it.
+_PRELUDE = "set -m\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 OWN_STAGES = ("make run", "make test")
 
 

@@ -205,8 +205,8 @@ def replay(name, seed, policy):
     setup = POLICIES[policy](scenario, totals.__getitem__)
     sink = CountingSink()
     settings = Settings(
-        admission=AdmissionLimits(max_samples=setup.max_samples),
-        actions=ActionSettings(step=PoolLimits(slots=scenario.slots)),
+        admission=AdmissionLimits(order="dataset", max_samples=setup.max_samples),
+        actions=ActionSettings(order="fifo", step=PoolLimits(slots=scenario.slots)),
         limits=UNBOUNDED,
         retry=RetryPolicy(max_attempts=1),
         keep_messages=False,
