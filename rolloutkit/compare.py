@@ -21,7 +21,13 @@ import msgspec
 from rolloutkit.config.replay import ReplayConfig, load_replay
 from rolloutkit.errors import ConfigError, RunFailed
 from rolloutkit.record.lives import Recording
-from rolloutkit.replay import Replay, load_recording, make_replay, summarize_replay
+from rolloutkit.replay import (
+    Replay,
+    bound_seconds,
+    load_recording,
+    make_replay,
+    summarize_replay,
+)
 
 CONFIDENCE = 0.9
 # 95 % quantiles of Student's t by degrees of freedom, the two-sided bounds of 90 %; those between
@@ -190,7 +196,8 @@ def _outcome(replay: Replay) -> Outcome:
     summary = summarize_replay(replay)
     if summary.ended_early is not None or summary.makespan_seconds is None:
         raise RunFailed(f"a replay ended early: {summary.ended_early}: run it alone to see why")
-    return Outcome(summary.makespan_seconds, summary.gap, summary.num_failed)
+    makespan, bound = summary.makespan_seconds, bound_seconds(replay, summary)
+    return Outcome(makespan, makespan / bound if bound else None, summary.num_failed)
 
 
 def _gap(row: Sequence[Outcome]) -> Estimate | None:

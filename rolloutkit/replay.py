@@ -24,6 +24,7 @@ from rolloutkit.record import Recorder
 from rolloutkit.record.lives import Life, Recording, lives_of_chains, read_lives
 from rolloutkit.record.numeric import first_line, read_numeric
 from rolloutkit.report import RunStatistics, Summary
+from rolloutkit.sim.lives_bound import lives_bound
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
 from rolloutkit.sim.sampling import draw_batch
@@ -154,6 +155,16 @@ def summarize_replay(replay: Replay) -> Summary:
 
     clock.run(main(), time=replay.config.run.time)
     return statistics.summary()
+
+
+def bound_seconds(replay: Replay, summary: Summary) -> float | None:
+    """The best lower bound that is known of the batch: what its run said, or a tighter one."""
+    engine = replay.config.engine
+    bounds = [summary.lower_bound_seconds]
+    if not isinstance(engine, RecordedConfig):
+        tight = lives_bound(replay.lives.values(), engine, replay.config.actions)
+        bounds.append(None if tight is None else tight.seconds)
+    return max((bound for bound in bounds if bound is not None), default=None)
 
 
 class _Nowhere:

@@ -8,7 +8,7 @@ import pytest
 from rolloutkit.cli import main
 from rolloutkit.config.replay import load_replay
 from rolloutkit.record.lives import lives_of_chains
-from rolloutkit.replay import Replay, summarize_replay
+from rolloutkit.replay import Replay, bound_seconds, summarize_replay
 from rolloutkit.types import SampleId
 from tests.benchmarks.policy.scenarios import chains_of, scenario_file
 from tests.unit.replay.recordings import turn, write_lines
@@ -156,8 +156,10 @@ def test_lives_made_of_chains_take_what_the_policy_study_says(order, seconds):
         num_left_out=0,
     )
 
-    makespan = summarize_replay(replay).makespan_seconds
+    summary = summarize_replay(replay)
+    makespan = summary.makespan_seconds
 
+    assert bound_seconds(replay, summary) == pytest.approx(1006, abs=0.5)
     if seconds is None:  # the study's clairvoyance orders admission too
         assert makespan < 1.05 * 1032.9
     else:
