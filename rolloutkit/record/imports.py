@@ -8,6 +8,7 @@ unknown, so that a replay needs an engine that has a timing of its own.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -43,6 +44,7 @@ class Format(StrEnum):
     SHARED = "shared"  # numbers, one sample a line, as in tests/data
     OPENAI = "openai"  # message logs, {"messages": [...]} a line
     MINISWE = "miniswe"  # a trajectory of mini-swe-agent, {"messages": [...]} a file
+    VERL = "verl"  # what its trainer dumps, {"input": ..., "output": ...} a line
     ATIF = "atif"  # Agent Trajectory Interchange Format, {"steps": [...]} a file
 
 
@@ -159,6 +161,13 @@ class _Log(msgspec.Struct, frozen=True):
     instance_id: str | None = None  # mini-swe-agent
 
 
+class _Dump(msgspec.Struct, frozen=True):
+    """A sample as verl dumps it: calls of tools, if any, are inside the one text."""
+
+    input: str
+    output: str
+
+
 class _Step(msgspec.Struct, frozen=True):
     source: str
     message: Any = None
@@ -178,7 +187,9 @@ def _documents(path: Path, source: Format) -> Iterator[tuple[int, bytes]]:
     """Documents with the number of the line where each starts; some formats are one document."""
     numbered = list(enumerate(lines(path), start=1))
     filled = [(number, line) for number, line in numbered if line.strip()]
-    is_one = source is not Format.OPENAI and len(filled) > 1 and filled[0][1].strip() == b"{"
+    is_one = (
+        source in (Format.MINISWE, Format.ATIF) and len(filled) > 1 and filled[0][1].strip() == b"{"
+    )
     if is_one:
         yield 1, b"".join(line for _, line in numbered)
     else:
@@ -186,20 +197,28 @@ def _documents(path: Path, source: Format) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(document: bytes, source: Format, name: str, options: ImportOptions) -> Imported:
-    if source is Format.ATIF:
-        atif = msgspec.json.decode(document, type=_Atif)
-        if not atif.schema_version.startswith("ATIF-v1."):
-            raise ValueError(f"schema_version: expected ATIF-v1.x, got {atif.schema_version!r}")
-        trace_id, task_id = atif.session_id or name, atif.task_id
-        messages = list(_messages_of(atif))
-    else:
-        log = msgspec.json.decode(document, type=_Log)
-        trace_id, task_id = log.trace_id or log.instance_id or name, log.task_id
-        messages = log.messages
+    log = _log(document, source)
+    trace_id = log.trace_id or log.instance_id or name
     answers = "user" if source is Format.MINISWE else "tool"
-    turns = tuple(_turns(messages, answers, options.chars_per_token))
+    turns = tuple(_turns(log.messages, answers, options.chars_per_token))
     chain = complete(Trace(trace_id, turns), NumericRule.PLAIN, options.fills)
-    return Imported(task_id or trace_id, chain)
+    return Imported(log.task_id or trace_id, chain)
+
+
+def _log(document: bytes, source: Format) -> _Log:
+    """The document as messages. Raises ValueError."""
+    match source:
+        case Format.ATIF:
+            atif = msgspec.json.decode(document, type=_Atif)
+            if not atif.schema_version.startswith("ATIF-v1."):
+                raise ValueError(f"schema_version: expected ATIF-v1.x, got {atif.schema_version!r}")
+            return _Log(list(_messages_of(atif)), trace_id=atif.session_id, task_id=atif.task_id)
+        case Format.VERL:
+            dump = msgspec.json.decode(document, type=_Dump)
+            messages = [_Message("user", dump.input), _Message("assistant", dump.output)]
+            return _Log(messages, task_id=f"prompt-{zlib.crc32(dump.input.encode()):08x}")
+        case _:
+            return msgspec.json.decode(document, type=_Log)
 
 
 def _messages_of(atif: _Atif) -> Iterator[_Message]:

@@ -102,6 +102,16 @@ def test_atif_steps_are_turns(tmp_path):
     assert sample.chain.turns == ((20, 20, 4, 2.0),)
 
 
+def test_verl_dumps_of_one_prompt_are_a_group(tmp_path):
+    dumps = [{"input": "x" * 40, "output": "y" * 8, "score": 1.0}] * 2
+    path = write_lines(tmp_path / "in.gz", *dumps)
+
+    one, other = read_foreign(path, Format.VERL, COUNTED)
+
+    assert one.task_id == other.task_id
+    assert one.chain.turns == ((10, 10, 2, 0.0),)
+
+
 @pytest.mark.parametrize(
     ("document", "source", "message"),
     [
