@@ -8,6 +8,7 @@ A `Replay` is plain data, so that it can be sent to another process.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -77,7 +78,7 @@ def make_replay(config: ReplayConfig, recording: Recording) -> Replay:
             f"got {options.environment!r}"
         )
     _refuse_unknown_durations(config, chosen)
-    lives, earlier = {life.sample_id: life for life in chosen}, {}
+    lives, earlier = _as_recorded(chosen), {}
     if options.num_groups is not None:
         if len({life.environment for life in chosen}) > 1:
             raise ConfigError(
@@ -100,6 +101,17 @@ def make_replay(config: ReplayConfig, recording: Recording) -> Replay:
         history=_history(config, lives, earlier),
         num_left_out=recording.num_left_out,
     )
+
+
+def _as_recorded(lives: list[Life]) -> dict[SampleId, Life]:
+    """The lives under their tasks, numbered anew: samples may be missing."""
+    num_seen: Counter[str] = Counter()
+    numbered: dict[SampleId, Life] = {}
+    for life in lives:
+        task_id = life.sample_id.task_id
+        numbered[SampleId(task_id, num_seen[task_id])] = life
+        num_seen[task_id] += 1
+    return numbered
 
 
 def _refuse_unknown_durations(config: ReplayConfig, lives: list[Life]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from rolloutkit.errors import ConfigError
-from rolloutkit.record.events import ActionOutcome
+from rolloutkit.record.events import ActionOutcome, RunStarted
 from rolloutkit.record.lives import Act, Call, read_lives
 from rolloutkit.types import FailureKind, SampleId, Status, StopReason
 from tests.unit.replay.recordings import act, call, life, write
@@ -52,6 +52,20 @@ def test_stages_belong_to_the_session_and_failures_to_the_attempt(tmp_path):
     assert (attempt.set_up, attempt.closing) == (Act("env.set_up", 1.0), Act("env.close", 1.0))
     assert attempt.acts == [Act("env.step", 1.0, is_ok=False)]
     assert attempt.failure is FailureKind.ENVIRONMENT
+
+
+@pytest.mark.parametrize(
+    ("service_times", "seconds"), [("observed", 3.5), ("uncontended", 3.0), ("derived", 3.0)]
+)
+def test_wall_clock_of_a_real_engine_goes_before_what_it_says_itself(
+    tmp_path, service_times, seconds
+):
+    event = call("a#0", 4.0, seconds=4.0, queue_seconds=0.5, service_seconds=3.0)
+    started = RunStarted(t=0.0, service_times=service_times)
+
+    (one,) = read_lives(write(tmp_path / "t.gz", life("a#0", event), started=started)).lives
+
+    assert one.attempts[0].calls[0].seconds == seconds
 
 
 def test_what_was_cached_does_not_count_as_new(tmp_path):
