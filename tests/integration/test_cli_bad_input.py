@@ -1,5 +1,6 @@
 """Whatever a user gets wrong: one line on stderr, exit code 2, and nothing is written."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,88 @@ def test_log_probs_that_cannot_be_had_are_refused(capsys):
         "error: engine.needs_logprobs: messages bring no log-probs, got true: "
         "set renderer.tokenizer\n"
     )
+
+
+GOOD = '{"trace_id": "a", "turns": [{"prompt_tokens_new": 9, "output_tokens": 5}]}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "trace: not set: give it a value"),
+        (["trace=none.gz"], "cannot read none.gz: No such file or directory"),
+        (["trace=model.gguf"], "model.gguf line 1: no trace: "),
+        (["trace=version.gz"], "version.gz has schema version 99, this rolloutkit reads up to 1"),
+        (["trace=missing.jsonl"], "missing.jsonl line 2: Object missing required field `trace_id`"),
+        (["trace=chat.jsonl"], "chat.jsonl line 1: holds messages, no durations: rolloutkit trace"),
+        (["trace=good.jsonl", "actions.step.slots=0"], "actions.step.slots: expected `int` >= 1"),
+        (["trace=good.jsonl", "batch.group_size=0"], "batch.group_size: expected `int` >= 1"),
+        (["trace=good.jsonl", "batch.icc=2"], "batch.icc: expected `float` <= 1.0, got 2"),
+        (["trace=good.jsonl", "batch.environment=x"], "batch.environment: good.jsonl knows ''"),
+        (["trace=good.jsonl", "batch.num_group=2"], "unknown key: did you mean 'num_groups'?"),
+        (["trace=good.jsonl", "engine=recorded"], "does not know how long the calls of a#0 took"),
+        (["trace=good.jsonl", "engine=simulated"], "engine.kind: a replay needs one of recorded,"),
+        (["trace=good.jsonl", "engine.mean_tokens=5"], "engine.mean_tokens: lengths are those of"),
+        (
+            ["trace=good.jsonl", "history.path=other.json"],
+            "other.json is of workload 'swe', this run is 'program'",
+        ),
+        (
+            ["trace=good.jsonl", "--compare", "actions.order=fifo,caas", "--seeds", "2"],
+            "--seeds: a batch as recorded is the same for all of 2 seeds",
+        ),
+        (["trace=good.jsonl", "--seeds", "0"], "argument --seeds: expected a number of at least 1"),
+    ],
+)
+def test_replay_that_cannot_be_is_refused_in_one_line(capsys, files, arguments, message):
+    (files / "good.jsonl").write_text(GOOD)
+    (files / "missing.jsonl").write_text(GOOD + '{"turns": []}\n')
+    (files / "chat.jsonl").write_text('{"messages": []}\n')
+    header = b'{"event": "run_started", "t": 0, "schema_version": 99}\n'
+    (files / "version.gz").write_bytes(gzip.compress(header))
+    before = snapshot(files)
+
+    code = main(["replay", *arguments])
+
+    captured = capsys.readouterr()
+    assert code == 2
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert snapshot(files) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info"], "the following arguments are required: PATH"),
+        (["info", "a", "b"], "trace info: expected FILE, got a b"),
+        (["info", "none.gz"], "cannot read none.gz: No such file"),
+        (["scrub", "none.gz", "out.gz"], "cannot read none.gz: No such file"),
+        (
+            ["import", "good.jsonl", "out.gz"],
+            "trace import: not set: --from, one of shared, openai",
+        ),
+        (
+            ["import", "--from", "openai", "chat.jsonl", "out.gz"],
+            "chat.jsonl line 1: turns is empty: correct the line or leave it out",
+        ),
+        (
+            ["import", "--from", "shared", "good.jsonl", "out.gz", "--fill-tokens", "many"],
+            "--fill-tokens: expected a number, got 'many'",
+        ),
+        (["import", "--from", "shared", "good.jsonl", "good.jsonl"], "good.jsonl exists already"),
+    ],
+)
+def test_trace_that_cannot_be_read_or_written_is_one_line(capsys, files, arguments, message):
+    (files / "good.jsonl").write_text(GOOD)
+    (files / "chat.jsonl").write_text('{"messages": []}\n')
+    before = snapshot(files)
+
+    code = main(["trace", *arguments])
+
+    captured = capsys.readouterr()
+    assert code == 2
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert snapshot(files) == before

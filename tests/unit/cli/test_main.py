@@ -39,7 +39,11 @@ def test_version_is_told(capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["walk"], "error: unknown verb: expected one of run, doctor, explain, report, got 'walk'"),
+        (
+            ["walk"],
+            "error: unknown verb: expected one of run, doctor, explain, replay, report, trace, "
+            "got 'walk'",
+        ),
         (["run", "--fast"], "error: unrecognized arguments: --fast: see rolloutkit run --help"),
         (
             ["report"],

@@ -74,7 +74,7 @@ def test_an_openai_engine_needs_its_address_only():
         ("run.time=virtual", "run.time: only engine=simulated runs in virtual time"),
         (
             "engine=opnai",
-            "engine=opnai: no such option: choose from llamacpp, openai, sim_reference, simulated",
+            "engine=opnai: no such option: choose from llamacpp, openai, recorded, sim_reference",
         ),
         ("engine=openai", "engine.base_url: not set"),
         (
@@ -111,7 +111,8 @@ def test_what_is_wrong_is_said_in_one_line(override: str, message: str):
 
 def test_an_unknown_config_is_answered_with_those_that_exist():
     with pytest.raises(
-        ConfigError, match="choose from base, bfcl_eval, quickstart: did you mean 'quickstart'"
+        ConfigError,
+        match="choose from base, bfcl_eval, quickstart, replay: did you mean 'quickstart'",
     ):
         load("quickstrat")
 

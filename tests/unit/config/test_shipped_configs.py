@@ -5,12 +5,15 @@ import pytest
 import yaml
 
 from rolloutkit.config.compose import shipped_configs
+from rolloutkit.config.replay import BatchOptions, ReplaySections
 from rolloutkit.config.schema import Sections
 from rolloutkit.engines.llamacpp import LlamaCppConfig
 from rolloutkit.engines.openai import OpenAIConfig
 from rolloutkit.engines.simulated import SimulatedConfig
 from rolloutkit.sim import ScriptedConfig
+from rolloutkit.sim.recorded import RecordedConfig
 from rolloutkit.sim.speaking import SpeakingConfig
+from rolloutkit.sim.uncontended import UncontendedConfig
 from rolloutkit_bfcl import BfclConfig
 
 CONFIGS = shipped_configs()
@@ -33,7 +36,9 @@ def test_base_lists_every_setting_with_its_default():
         ("engine/llamacpp", LlamaCppConfig, {}),
         ("engine/openai", OpenAIConfig, {"base_url": "???"}),
         ("engine/sim_reference", SpeakingConfig, {}),
+        ("engine/recorded", RecordedConfig, {}),
         ("engine/simulated", SimulatedConfig, {}),
+        ("engine/uncontended", UncontendedConfig, {}),
         ("environment/scripted", ScriptedConfig, {}),
         ("environment/bfcl", BfclConfig, {}),
     ],
@@ -45,6 +50,14 @@ def test_group_lists_every_field_of_its_class_with_its_default(name, struct, req
 
     assert msgspec.convert(written, struct) == struct(**required)
     assert keys(written) == keys(msgspec.to_builtins(struct(**required)))
+
+
+def test_replay_lists_every_setting_of_its_own_with_its_default():
+    written = read("replay")
+
+    assert msgspec.convert(written["batch"], BatchOptions) == BatchOptions()
+    assert keys(written["batch"]) == keys(msgspec.to_builtins(BatchOptions()))
+    assert written["parking"] is ReplaySections(trace="any").parking
 
 
 def keys(values: dict) -> set[str]:
