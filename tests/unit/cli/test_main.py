@@ -41,7 +41,10 @@ def test_version_is_told(capsys):
     [
         (
             ["walk"],
-            "expected one of run, doctor, explain, replay, report, trace, got 'walk'",
+            (
+                "error: unknown verb: expected one of "
+                "run, doctor, explain, replay, report, trace, got 'walk'"
+            ),
         ),
         (["run", "--fast"], "error: unrecognized arguments: --fast: see rolloutkit run --help"),
         (
