@@ -219,7 +219,6 @@ class SampleContext:
         turns, tokens or context are used up, EngineError, RenderError, or LimitExceeded. What was
         to be appended stays when the call fails: to try again, call without it. Cancelling aborts
         the request on the server; no completion is appended then.
-        completion is appended then.
         """
         self._require_going()
         dialogue = self.dialogue

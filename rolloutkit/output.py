@@ -1,7 +1,7 @@
 """The directory of one run: its files are opened together, and no file is ever overwritten.
 
 `config.yaml`, `trajectories.jsonl` and `trace.jsonl.gz` exist from the start and grow with the run;
-`finish` adds `summary.json`, `timeline.json` and `report.html`.
+`finish` adds `summary.json`, `timeline.json`, `report.html`, and `history.json` for the next epoch.
 """
 
 from __future__ import annotations

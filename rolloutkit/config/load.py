@@ -47,7 +47,7 @@ def _validated(composed: Composed) -> RunConfig:
     hosting = convert({"where": environment.pop("where", "auto")}, Hosting, "environment")
     sections = convert(values, Sections)
     if sections.run.time == "virtual" and engine.get("kind") in REAL_ENGINES:
-        raise ConfigError("run.time: only engine=simulated runs in virtual time, got 'virtual'")
+        raise ConfigError("run.time: only simulated engines run in virtual time, got 'virtual'")
     return RunConfig(
         engine=engine_component(engine),
         environment=component("environment", environment),
