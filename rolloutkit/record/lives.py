@@ -177,6 +177,9 @@ class _OpenLife:
         return Life(sample_id, ended.environment, tuple(attempts), stop_reason, ended.score)
 
 
+_SIGNED = frozenset({"key", "score"})  # numbers that may well be negative
+
+
 class _Reader:
     """Takes events in order; keeps 100 to 200 bytes for each."""
 
@@ -293,7 +296,7 @@ class _Reader:
     def _refuse_negative(self, event: Event, number: int) -> None:
         for name in event.__struct_fields__:
             value = getattr(event, name)
-            if isinstance(value, int | float) and value < 0:
+            if name not in _SIGNED and isinstance(value, int | float) and value < 0:
                 raise self._wrong(
                     number, f"{name} is negative: {value}: correct the line or leave it out"
                 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rolloutkit.sim.timing import ModelTiming
 from rolloutkit.sim.worker import Call, ReferenceWorker, Sizes
 from rolloutkit.types import SampleId
-from tests.property.examples import core_examples, ticks
+from tests.property.examples import order_examples, ticks
 
 TIMING = ModelTiming(
     kv_bytes_per_token=10,
@@ -82,7 +82,7 @@ class Drive:
         assert memory.reserved_bytes + memory.idle_bytes <= MEMORY_BYTES
 
 
-@core_examples
+@order_examples
 @given(plan=plans)
 def test_memory_is_conserved_and_every_call_ends(plan):
     drive = Drive(plan).run()
@@ -93,7 +93,7 @@ def test_memory_is_conserved_and_every_call_ends(plan):
     assert drive.worker.memory.reserved_bytes == 0
 
 
-@core_examples
+@order_examples
 @given(plan=plans)
 def test_no_call_overtakes_one_that_waited_longer_with_the_same_priority(plan):
     drive = Drive(plan).run()
@@ -107,7 +107,7 @@ def test_no_call_overtakes_one_that_waited_longer_with_the_same_priority(plan):
             earlier.append(call.started_at)
 
 
-@core_examples
+@order_examples
 @given(plan=plans)
 def test_the_same_plan_gives_the_same_times(plan):
     assert Drive(plan).run().ends == Drive(plan).run().ends

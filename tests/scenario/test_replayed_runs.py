@@ -94,7 +94,7 @@ def test_two_replays_write_the_same_bytes(capsys, engine):
 
     one = {path.name: path.read_bytes() for path in Path("one").iterdir()}
     assert one == {path.name: path.read_bytes() for path in Path("two").iterdir()}
-    assert len(one) == 6
+    assert len(one) == 7
 
 
 def test_cut_trace_is_replayed_as_far_as_samples_ended(capsys):
