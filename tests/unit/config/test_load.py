@@ -71,7 +71,7 @@ def test_an_openai_engine_needs_its_address_only():
         ("limits.action=soon", "limits.action: expected `float`, got 'soon'"),
         ("retry.kinds=[luck]", "retry.kinds.0: expected one of "),
         ("run.time=imaginary", "run.time: expected one of real, virtual, got 'imaginary'"),
-        ("run.time=virtual", "run.time: only engine=simulated runs in virtual time"),
+        ("run.time=virtual", "run.time: only simulated engines run in virtual time"),
         (
             "engine=opnai",
             "engine=opnai: no such option: choose from llamacpp, openai, recorded, sim_reference",
