@@ -1,6 +1,6 @@
 """CPU of `extend` and `parse` per turn, against the length of the chain.
 
-python -m pytest tests/benchmarks/render_extend.py -s
+python -m pytest tests/benchmarks/bench_render_extend.py -s
 """
 
 import time
