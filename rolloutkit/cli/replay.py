@@ -16,10 +16,10 @@ from rolloutkit.cli.comparison import (
 )
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.interrupts import Interrupts
-from rolloutkit.cli.summary import print_json, print_text
+from rolloutkit.cli.summary import print_json, print_text, require_success
 from rolloutkit.compare import compare, parse_grid
 from rolloutkit.config.replay import load_replay
-from rolloutkit.errors import ConfigError, RunFailed
+from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.replay import Replay, load_recording, make_replay, prepare_replay
@@ -133,13 +133,7 @@ def _replay(replay: Replay, output_dir: Path, *, as_json: bool) -> int:
         )
     if is_interrupted:
         return ExitCode.INTERRUPTED
-    if summary.num_failed > config.run.max_failed * summary.num_samples:
-        raise RunFailed(
-            f"{summary.num_failed} of {summary.num_samples} samples failed, more than "
-            f"run.max_failed of {config.run.max_failed:g} allows: see trajectories.jsonl for why"
-        )
-    if summary.ended_early is not None:
-        raise RunFailed(f"the run ended early: {summary.ended_early}")
+    require_success(summary, config.run.max_failed)
     return ExitCode.OK
 
 

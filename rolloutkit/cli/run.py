@@ -12,10 +12,10 @@ from rolloutkit.batch import count_samples, opened, prepare
 from rolloutkit.cli.arguments import add_config_arguments, load_config
 from rolloutkit.cli.exit_codes import ExitCode
 from rolloutkit.cli.interrupts import Interrupts
-from rolloutkit.cli.summary import print_json, print_text
+from rolloutkit.cli.summary import print_json, print_text, require_success
 from rolloutkit.config import Parts, RunConfig
 from rolloutkit.doctor import examine, examine_engine, require
-from rolloutkit.errors import RolloutError, RunFailed
+from rolloutkit.errors import RolloutError
 from rolloutkit.live import Progress, make_view
 from rolloutkit.output import RunDirectory, refuse_used
 from rolloutkit.report import Summary
@@ -123,11 +123,5 @@ def _exit_code(run: _Run, summary: Summary, config: RunConfig) -> ExitCode:
         return ExitCode.INTERRUPTED
     if run.error is not None:
         raise run.error
-    if summary.num_failed > config.run.max_failed * summary.num_samples:
-        raise RunFailed(
-            f"{summary.num_failed} of {summary.num_samples} samples failed, more than "
-            f"run.max_failed of {config.run.max_failed:g} allows: see trajectories.jsonl for why"
-        )
-    if summary.ended_early is not None:
-        raise RunFailed(f"the run ended early: {summary.ended_early}")
+    require_success(summary, config.run.max_failed)
     return ExitCode.OK

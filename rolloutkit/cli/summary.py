@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rolloutkit.errors import RunFailed
 from rolloutkit.report import Summary
 from rolloutkit.report.comparison import compare_figures
 from rolloutkit.report.outputs import encode_summary
@@ -45,3 +46,14 @@ def print_comparison(names: Sequence[str], summaries: Sequence[Summary]) -> None
     for figure, texts in compare_figures(summaries).items():
         table.add_row(Text(figure, style="bold"), *map(Text, texts))
     Console(highlight=False).print(table)
+
+
+def require_success(summary: Summary, max_failed: float) -> None:
+    """Raise RunFailed when the run ended early or more than the share `max_failed` failed."""
+    if summary.num_failed > max_failed * summary.num_samples:
+        raise RunFailed(
+            f"{summary.num_failed} of {summary.num_samples} samples failed, more than "
+            f"run.max_failed of {max_failed:g} allows: see trajectories.jsonl for why"
+        )
+    if summary.ended_early is not None:
+        raise RunFailed(f"the run ended early: {summary.ended_early}")
