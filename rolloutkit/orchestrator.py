@@ -131,9 +131,7 @@ class Orchestrator:
             raise self._error
 
     async def _run_to_the_end(self, tasks: TaskSource) -> asyncio.CancelledError | None:
-        """Everything between the first task and the last closed session; the cancellation, if one
-        came.
-        """
+        """All between the first task and the last closed session; the cancellation, if one came."""
         self._tasks = tasks
         cancelled: asyncio.CancelledError | None = None
         async with JobGroup() as jobs:
@@ -150,9 +148,8 @@ class Orchestrator:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self.cancel(CancelReason.INTERRUPTED)
-                await (
-                    self._settled.wait()
-                )  # bounded: samples are cancelled, sends and closes have limits
+                # Bounded: samples are cancelled, and cancelled again; sends and closes have limits.
+                await self._settled.wait()
             finally:
                 self._deadline.cancel()
         return cancelled
