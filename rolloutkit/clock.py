@@ -16,6 +16,7 @@ import heapq
 import math
 import selectors
 import time as time_module
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
@@ -99,13 +100,32 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     (tests/benchmarks/policy): that order has to be one that can be stated.
     """
 
+    _ready: deque[asyncio.Handle]  # asyncio's own
+    _stopping: bool
+
     def __init__(self) -> None:
         self._timers = _Timers()
-        super().__init__(_JumpingSelector(self, self._timers))
+        super().__init__(_NoSelector())
 
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
         return self._timers.now
+
+    def _run_once(self) -> None:
+        """One turn of the loop: what is ready, and behind it the timers whose time has come.
+
+        Overrides asyncio's own (called by `run_forever`, the same in 3.11 to 3.14), which would
+        poll a selector in between, at half of the loop's cost. An asyncio that turns otherwise ends
+        in `_NoSelector.select`.
+        """
+        ready = self._ready
+        if not ready and not self._stopping and not self._timers.jump():
+            raise DeadlockError(_describe_waiters(self))
+        self._timers.fire(ready)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:  # noqa: SLF001 - twice as fast as `cancelled()`
+                handle._run()  # noqa: SLF001 - as BaseEventLoop does
 
     @property
     def num_timers(self) -> int:
@@ -120,7 +140,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back at a time; a time that has passed means now."""
-        timer = _Timer(when, callback, args, self, context)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers.add(timer)
         return timer
 
@@ -140,13 +160,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class _Timer(asyncio.TimerHandle):
-    def fire(self) -> None:
-        """Call back, unless it was cancelled after its time had come."""
-        if not self.cancelled():
-            self._run()
-
-
 class _Timers:
     """The armed timers by time, then by age. Cancelled ones leave when they come first, or when the
     heap has doubled.
@@ -156,11 +169,11 @@ class _Timers:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, _Timer]] = []
+        self._heap: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._num_added = 0
         self._sweep_at = self._MIN_SWEEP
 
-    def add(self, timer: _Timer) -> None:
+    def add(self, timer: asyncio.TimerHandle) -> None:
         self._num_added += 1
         heapq.heappush(self._heap, (timer.when(), self._num_added, timer))
         if len(self._heap) >= self._sweep_at:
@@ -168,14 +181,13 @@ class _Timers:
             heapq.heapify(self._heap)
             self._sweep_at = max(self._MIN_SWEEP, 2 * len(self._heap))
 
-    def pop_due(self) -> list[_Timer]:
-        """The timers whose time has come, in the order of their times and then of their ages."""
-        due: list[_Timer] = []
-        while self._heap and self._heap[0][0] <= self.now:
-            timer = heapq.heappop(self._heap)[2]
-            if not timer.cancelled():
-                due.append(timer)
-        return due
+    def fire(self, ready: deque[asyncio.Handle]) -> None:
+        """Append the timers whose time has come, in the order of their times and then of their
+        ages. The loop skips those that are cancelled by then.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= self.now:
+            ready.append(heapq.heappop(heap)[2])
 
     def jump(self) -> bool:
         """Make it the time of the next timer; False if nothing is armed."""
@@ -190,20 +202,14 @@ class _Timers:
         return sum(not timer.cancelled() for _, _, timer in self._heap)
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """Never polls: where asyncio would wait, the next timers fire."""
+class _NoSelector(selectors.BaseSelector):
+    """Takes the loop's own wake-up pipe and refuses everything else; nothing is ever polled."""
 
-    def __init__(self, loop: VirtualTimeLoop, timers: _Timers) -> None:
-        self._loop = loop
-        self._timers = timers
+    def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None and not self._timers.jump():  # nothing is ready
-            raise DeadlockError(_describe_waiters(self._loop))
-        for timer in self._timers.pop_due():
-            self._loop.call_soon(timer.fire)  # behind what is ready
-        return []
+        raise NotImplementedError("the virtual loop turns without polling: see its _run_once")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         if self._keys:  # the first is the loop's own wake-up pipe
@@ -266,6 +272,7 @@ class Watchdog:
     """
 
     __slots__ = (
+        "_armed_for",
         "_cancels",
         "_deadline",
         "_expiring",
@@ -286,6 +293,7 @@ class Watchdog:
         self._job: asyncio.Task[Any] = job
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
+        self._armed_for = math.inf
         self._deadline = math.inf
         self._hard = math.inf  # inf = no block is entered
         self._left = math.inf
@@ -347,12 +355,13 @@ class Watchdog:
         self._deadline = self._hard = math.inf
         if not self._is_lazy:
             self.close()
+        if not self._num_fired:
+            return
         num_left = self._job.cancelling()
         for _cancellation in range(self._num_fired):
             num_left = self._job.uncancel()
-        has_fired = self._num_fired > 0
         self._num_fired = 0
-        if has_fired and num_left <= self._cancels and kind in (None, asyncio.CancelledError):
+        if num_left <= self._cancels and kind in (None, asyncio.CancelledError):
             raise LimitExceeded(*self._expiring)
 
     def close(self) -> None:
@@ -360,20 +369,21 @@ class Watchdog:
         self._deadline = math.inf
         if self._handle is not None:
             self._handle.cancel()
-            self._handle = None
+            self._handle, self._armed_for = None, math.inf
 
     def _move(self, deadline: float) -> None:
         self._deadline = deadline
         if deadline == math.inf:
             return
+        if self._armed_for <= deadline:
+            return
         if self._handle is not None:
-            if self._handle.when() <= deadline:
-                return
             self._handle.cancel()
+        self._armed_for = deadline
         self._handle = self._loop.call_at(deadline, self._on_timer, context=_EMPTY)
 
     def _on_timer(self) -> None:
-        self._handle = None
+        self._handle, self._armed_for = None, math.inf
         if self._deadline == math.inf:
             return
         if self._deadline <= self._loop.time():
