@@ -64,33 +64,37 @@ class Bounds:
             return own
         return Watchdog(lazy=False)
 
-    def start_turn(self) -> None:
-        """A model call begins; a turn is that and what follows it.
+    def start_turn(self, watchdog: Watchdog) -> None:
+        """A model call begins, bounded by `watchdog`; a turn is that and what follows it.
 
         Only the owner has turns: children are bounded by their own limits and the attempt's.
         """
-        if asyncio.current_task() is self._owner:
+        if watchdog is self._watchdog:
             self._turn_began = self.seconds()
 
     def begin_wait(self) -> None:
         self._num_waiting += 1
-        self._update()
+        if not self._num_working:
+            self._update()
 
     def end_wait(self) -> None:
         self._num_waiting -= 1
-        self._update()
+        if not self._num_working:
+            self._update()
 
     def begin_work(self) -> None:
         self._num_working += 1
-        self._update()
+        if self._num_waiting:
+            self._update()
 
     def end_work(self) -> None:
         self._num_working -= 1
-        self._update()
+        if self._num_waiting:
+            self._update()
 
     def within_turn(self, name: str, seconds: float, watchdog: Watchdog) -> Watchdog:
         """Bound work by `seconds`, or by what the turn has left if that is less."""
-        if self._turn_began is None or asyncio.current_task() is not self._owner:
+        if self._turn_began is None or watchdog is not self._watchdog:
             return watchdog.limit(name, seconds)
         left = self._limits.turn - (self.seconds() - self._turn_began)
         if left < seconds:

@@ -87,17 +87,40 @@ class Ending(NamedTuple):
 
 
 class _Sort(NamedTuple):
-    """What sort of action it is: its limit, what its errors are, and the counter it adds to."""
+    """What sort of action it is: its limit, what its errors are, the counter it adds to, and what
+    makes its value of what the call returned.
+    """
 
     limit: str
     error: type[RolloutError]
     adds_to: str
     is_in_turn: bool = False
+    value_of: Callable[[Any], Any] | None = None
 
 
-_SET_UP = _Sort("set_up", SetUpFailed, "set_up_seconds")
+def _observation(value: object) -> Observation:
+    if not isinstance(value, Observation):
+        raise TypeError(f"expected an Observation, got {value!r}")
+    return value
+
+
+def as_score(value: object) -> Score | None:
+    """A score, or a plain number as one. Raises TypeError for anything else."""
+    match value:
+        case None:
+            return None
+        case Score(value=int() | float()):
+            return value
+        case int() | float():
+            return Score(float(value))
+        case _:
+            raise TypeError(f"expected a Score, a number or None, got {value!r}")
+
+
+_SET_UP = _Sort("set_up", SetUpFailed, "set_up_seconds", value_of=_observation)
 _ACTION = _Sort("action", EnvironmentFailed, "act_seconds", is_in_turn=True)
-_SCORING = _Sort("scoring", ScoreFailed, "score_seconds")
+_STEP = _ACTION._replace(value_of=_observation)
+_SCORING = _Sort("scoring", ScoreFailed, "score_seconds", value_of=as_score)
 _CLOSING = _Sort("close", EnvironmentFailed, "close_seconds")
 
 
@@ -242,7 +265,7 @@ class SampleContext:
         finally:
             dialogue.end_turn(chain)
         self.worker = completion.worker or self.worker
-        self._begin("between turns")
+        self._begin("between turns", self._services.time())
         return reply
 
     async def act(
@@ -264,23 +287,20 @@ class SampleContext:
         """Set the session up, in a slot of its set-up stage; it is closed whatever happens."""
         self._require_going()
         self.session = session
-        run = partial(_observe, session.reset)
-        observation = await self._act(self._kind(Stage.SET_UP), run, _SET_UP)
+        observation = await self._act(self._kind(Stage.SET_UP), session.reset, _SET_UP)
         self.reward += observation.reward
         return observation
 
     async def step(self, session: EnvironmentSession, reply: Reply) -> Observation:
         """Let the session carry out a reply, in a slot of its step stage."""
         self._require_going()
-        run = partial(_observe, partial(session.step, reply))
-        observation = await self._act(self._kind(Stage.STEP), run, _ACTION)
+        observation = await self._act(self._kind(Stage.STEP), partial(session.step, reply), _STEP)
         self.reward += observation.reward
         return observation
 
     async def score(self, session: EnvironmentSession) -> Score | None:
         """Score what was done, in a slot of the score stage."""
-        run = partial(_scored, session.score)
-        return await self._act(self._kind(Stage.SCORE), run, _SCORING)
+        return as_score(await self._act(self._kind(Stage.SCORE), session.score, _SCORING))
 
     async def close(self, session: EnvironmentSession) -> None:
         """Close the session, in a slot of the close stage."""
@@ -380,8 +400,8 @@ class SampleContext:
     async def _resume(self) -> float:
         """Wait until the parked sample has memory again; seconds waited."""
         services = self._services
-        self._begin("parked")
         started = services.time()
+        self._begin("parked", started)
         services.record(SampleParked(t=services.elapsed(), sample_id=str(self.sample_id)))
         bounds = self._bounds
         bounds.begin_wait()
@@ -437,13 +457,13 @@ class SampleContext:
     ) -> Completion:
         services, bounds = self._services, self._bounds
         limits = services.limits
-        bounds.start_turn()
         watchdog = bounds.watchdog()
+        bounds.start_turn(watchdog)
         on_progress = _Progress(watchdog, limits.model_progress)
         completion: Completion | None = None
         failure: RolloutError | None = None
-        self._begin("generating")
         started = services.time()
+        self._begin("generating", started)
         bounds.begin_work()
         try:
             limit = bounds.within_turn("model_call", limits.model_call, watchdog)
@@ -512,12 +532,12 @@ class SampleContext:
         """Wait for a slot, run, give the slot back, and write down what it took."""
         services, bounds = self._services, self._bounds
         watchdog = bounds.watchdog()
-        self._begin(f"waiting for {kind}")
         demand = self._demand(kind)
-        asked = services.time()
-        slot = await self._acquire(demand, watchdog)
+        slot, waited = services.actions.acquire_now(demand), 0.0
+        if slot is None:
+            slot, waited = await self._acquire(demand, watchdog)
         started = services.time()
-        self._begin(kind)
+        self._begin(kind, started)
         limit: float = getattr(services.limits, sort.limit) if timeout is None else timeout
         outcome, value = ActionOutcome.CANCELLED, None
         bounds.begin_work()
@@ -529,6 +549,8 @@ class SampleContext:
             )
             with bound, boundary(sort.error):
                 value = await call()
+                if sort.value_of is not None:
+                    value = sort.value_of(value)
             outcome = ActionOutcome.OK
             return value
         except RolloutError as problem:
@@ -542,19 +564,21 @@ class SampleContext:
             setattr(self, sort.adds_to, getattr(self, sort.adds_to) + seconds)
             self.num_actions += sort.is_in_turn
             if services.recorder is not None:
-                self._record_action(demand, started - asked, seconds, outcome, value)
+                self._record_action(demand, waited, seconds, outcome, value)
 
-    async def _acquire(self, demand: ActionDemand, watchdog: Watchdog) -> Slot:
-        """Wait for a slot. A wait that ends without one is written down as an action of no time."""
+    async def _acquire(self, demand: ActionDemand, watchdog: Watchdog) -> tuple[Slot, float]:
+        """Wait for a slot; it, and the seconds waited. A wait that ends without one is written down
+        as an action of no time.
+        """
         services, bounds = self._services, self._bounds
         asked = services.time()
-        outcome = ActionOutcome.CANCELLED
+        self._begin(f"waiting for {demand.kind}", asked)
+        waited, outcome = 0.0, ActionOutcome.CANCELLED
         bounds.begin_wait()
         try:
             with watchdog.limit("queue", services.limits.queue):
                 slot = await services.actions.acquire(demand)
             outcome = ActionOutcome.OK
-            return slot
         except LimitExceeded:
             outcome = ActionOutcome.LIMIT
             raise
@@ -564,6 +588,7 @@ class SampleContext:
             self.slot_wait_seconds += waited
             if outcome is not ActionOutcome.OK:
                 self._record_action(demand, waited, 0.0, outcome, None)
+        return slot, waited
 
     def _record_action(
         self,
@@ -604,9 +629,9 @@ class SampleContext:
     def _kind(self, stage: Stage) -> str:
         return stage_kind(self.environment, stage)
 
-    def _begin(self, activity: str) -> None:
+    def _begin(self, activity: str, now: float) -> None:
         self.activity = activity
-        self.activity_since = self._services.time()
+        self.activity_since = now
 
     def _require_going(self) -> None:
         if self._is_over:
@@ -632,30 +657,6 @@ class _Progress:
         if num_tokens > self._num_tokens:
             self._num_tokens = num_tokens
             self._watchdog.progress("model_progress", self._seconds)
-
-
-async def _observe(call: Callable[[], Awaitable[Observation]]) -> Observation:
-    observation = await call()
-    if not isinstance(observation, Observation):  # pyright: ignore[reportUnnecessaryIsInstance] - users' code
-        raise TypeError(f"expected an Observation, got {observation!r}")
-    return observation
-
-
-async def _scored(call: Callable[[], Awaitable[Score | float | None]]) -> Score | None:
-    return as_score(await call())
-
-
-def as_score(value: object) -> Score | None:
-    """A score, or a plain number as one. Raises TypeError for anything else."""
-    match value:
-        case None:
-            return None
-        case Score(value=int() | float()):
-            return value
-        case int() | float():
-            return Score(float(value))
-        case _:
-            raise TypeError(f"expected a Score, a number or None, got {value!r}")
 
 
 async def _off_the_loop(call: Callable[[], Awaitable[T] | T]) -> T:

@@ -57,4 +57,4 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 def stage_kind(environment: str, stage: Stage) -> str:
     """The kind of action that names a stage of an environment: `bfcl.step`."""
-    return f"{environment}.{stage}"
+    return environment + "." + stage  # an f-string formats the enum in Python

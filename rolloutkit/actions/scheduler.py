@@ -67,16 +67,26 @@ class ActionScheduler:
         self._num_demands += 1
         return self._num_demands
 
+    def acquire_now(self, demand: ActionDemand) -> Slot | None:
+        """A slot of the demand's kind, if one is free and nobody waits for it; else None, and
+        `acquire` waits.
+        """
+        pool = self._pool_of(demand.kind)
+        return Slot(pool) if pool.acquire_now() else None
+
     async def acquire(self, demand: ActionDemand) -> Slot:
         """Wait for a slot of the demand's kind: O(log n) in the demands that wait for that kind.
 
         Cancelling withdraws the demand; a slot granted in the same tick goes to the next in order.
         """
-        pool = self._pools.get(demand.kind)
-        if pool is None:
-            pool = self._open(demand.kind)
-        await pool.acquire(demand)
+        pool = self._pool_of(demand.kind)
+        if not pool.acquire_now():
+            await pool.acquire(demand)
         return Slot(pool)
+
+    def _pool_of(self, kind: str) -> _Pool:
+        pool = self._pools.get(kind)
+        return self._open(kind) if pool is None else pool
 
     def _open(self, kind: str) -> _Pool:
         limits = self._limits_of(kind)
@@ -103,6 +113,7 @@ class _Pool:
 
     __slots__ = (
         "_interval",
+        "_loop",
         "_next_start",
         "_order",
         "_slots",
@@ -112,6 +123,7 @@ class _Pool:
     )
 
     def __init__(self, limits: PoolLimits, order: ActionOrder) -> None:
+        self._loop = asyncio.get_running_loop()
         self._slots = limits.slots
         self._interval = 1.0 / limits.starts_per_second if limits.starts_per_second else 0.0
         self._next_start = float("-inf")
@@ -124,11 +136,15 @@ class _Pool:
     def num_waiting(self) -> int:
         return len(self._waiters)
 
+    def acquire_now(self) -> bool:
+        time = self._loop.time()
+        if self._waiters or not self._can_start(time):
+            return False
+        self._start(time)
+        return True
+
     async def acquire(self, demand: ActionDemand) -> None:
-        loop = asyncio.get_running_loop()
-        if not self._waiters and self._can_start(loop.time()):
-            self._start(loop.time())
-            return
+        loop = self._loop
         granted = self._waiters[demand.seq] = loop.create_future()
         self._order.push(demand, loop.time())
         self._dispatch()
@@ -156,8 +172,7 @@ class _Pool:
             self._next_start = time + self._interval
 
     def _dispatch(self) -> None:
-        loop = asyncio.get_running_loop()
-        time = loop.time()
+        time = self._loop.time()
         while self._waiters and self._can_start(time):
             demand = self._order.pop(time)
             if demand is None:
@@ -168,7 +183,7 @@ class _Pool:
                 granted.set_result(None)
         is_rate_bound = self._slots is None or self.num_running < self._slots
         if self._waiters and is_rate_bound and self._timer is None:
-            self._timer = loop.call_at(self._next_start, self._on_timer)
+            self._timer = self._loop.call_at(self._next_start, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
