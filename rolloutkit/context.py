@@ -531,6 +531,7 @@ class SampleContext:
     ) -> T:
         """Wait for a slot, run, give the slot back, and write down what it took."""
         services, bounds = self._services, self._bounds
+        limit_name, error, adds_to, is_in_turn, value_of = sort
         watchdog = bounds.watchdog()
         demand = self._demand(kind)
         slot, waited = services.actions.acquire_now(demand), 0.0
@@ -538,19 +539,19 @@ class SampleContext:
             slot, waited = await self._acquire(demand, watchdog)
         started = services.time()
         self._begin(kind, started)
-        limit: float = getattr(services.limits, sort.limit) if timeout is None else timeout
+        limit: float = getattr(services.limits, limit_name) if timeout is None else timeout
         outcome, value = ActionOutcome.CANCELLED, None
         bounds.begin_work()
         try:
             bound = (
-                bounds.within_turn(sort.limit, limit, watchdog)
-                if sort.is_in_turn
-                else watchdog.limit(sort.limit, limit)
+                bounds.within_turn(limit_name, limit, watchdog)
+                if is_in_turn
+                else watchdog.limit(limit_name, limit)
             )
-            with bound, boundary(sort.error):
+            with bound, boundary(error):
                 value = await call()
-                if sort.value_of is not None:
-                    value = sort.value_of(value)
+                if value_of is not None:
+                    value = value_of(value)
             outcome = ActionOutcome.OK
             return value
         except RolloutError as problem:
@@ -561,8 +562,8 @@ class SampleContext:
             slot.release()
             bounds.end_work()
             seconds = services.time() - started
-            setattr(self, sort.adds_to, getattr(self, sort.adds_to) + seconds)
-            self.num_actions += sort.is_in_turn
+            setattr(self, adds_to, getattr(self, adds_to) + seconds)
+            self.num_actions += is_in_turn
             if services.recorder is not None:
                 self._record_action(demand, waited, seconds, outcome, value)
 

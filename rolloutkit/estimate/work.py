@@ -22,7 +22,7 @@ class Population(NamedTuple):
     sigma: float
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """What one turn of a sample took; waiting is for slots, or parked."""
 
     action_seconds: float = 0.0
