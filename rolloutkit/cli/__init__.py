@@ -28,6 +28,7 @@ VERBS = {
     "run": Verb("run", "run a batch of tasks (without arguments: the quick start)"),
     "doctor": Verb("doctor", "check whether a run would start, and say what to do"),
     "explain": Verb("waits", "say why a sample of a run waited, and behind whom"),
+    "plan": Verb("plan", "say how many samples to keep alive on which GPUs, and with which flags"),
     "replay": Verb("replay", "run recorded samples again, in virtual time; --compare settings"),
     "report": Verb("report", "show a finished run's figures again, from its trace"),
     "trace": Verb("trace", "look at a trace, take private texts out, import others' recordings"),

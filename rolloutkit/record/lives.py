@@ -128,12 +128,14 @@ def _life_of_chain(chain: RecordedChain) -> Life:
     return Life(SampleId(chain.trace_id, 0), "", (Attempt(tuple(steps)),))
 
 
-def read_lives(path: Path, *, fill_tokens: int | None = None) -> Recording:
+def read_lives(
+    path: Path, *, fill_tokens: int | None = None, fill_option: str = "batch.fill_tokens"
+) -> Recording:
     """The lives of a recorded run. `fill_tokens` stands in for output tokens that are not known.
 
-    Raises ConfigError with the line at fault.
+    Raises ConfigError with the line at fault, and `fill_option` as the remedy.
     """
-    reader = _Reader(path, fill_tokens)
+    reader = _Reader(path, fill_tokens, fill_option)
     for number, event in enumerate(read_trace(path), start=1):
         reader.read(event, number)
     return reader.recording()
@@ -183,8 +185,9 @@ _SIGNED = frozenset({"key", "score"})  # numbers that may well be negative
 class _Reader:
     """Takes events in order; keeps 100 to 200 bytes for each."""
 
-    def __init__(self, path: Path, fill_tokens: int | None) -> None:
+    def __init__(self, path: Path, fill_tokens: int | None, fill_option: str) -> None:
         self._path = path
+        self._fill_option = fill_option
         self._fill_tokens = fill_tokens
         self._lives: dict[str, _OpenLife] = {}
         self._environments: dict[str, str] = {}  # by task
@@ -246,7 +249,8 @@ class _Reader:
         if call.error is None and output is None:
             if self._fill_tokens is None:
                 raise self._wrong(
-                    number, "output_tokens is not recorded: give batch.fill_tokens=N to assume N"
+                    number,
+                    f"output_tokens is not recorded: give {self._fill_option}=N to assume N",
                 )
             output = self._fill_tokens
         # A context that shrank counts as new as a whole; what was cached was not.
