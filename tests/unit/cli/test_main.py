@@ -43,7 +43,7 @@ def test_version_is_told(capsys):
             ["walk"],
             (
                 "error: unknown verb: expected one of "
-                "run, doctor, explain, replay, report, trace, got 'walk'"
+                "run, doctor, explain, plan, replay, report, trace, got 'walk'"
             ),
         ),
         (["run", "--fast"], "error: unrecognized arguments: --fast: see rolloutkit run --help"),

@@ -80,7 +80,7 @@ def test_models_are_listed(capsys):
 
 
 def test_a_gpu_may_be_given_by_figures(capsys):
-    figures = ["gpu.name=mine", "gpu.memory_bytes=24e9", "gpu.bytes_per_second=1e12"]
+    figures = ["gpu.name=mine", "gpu.memory_bytes=48e9", "gpu.bytes_per_second=1e12"]
 
     assert main(["plan", "model=qwen3-8b", *figures, "gpu.flops=1e14", *NUMBERS]) == 0
     assert "qwen3-8b on 1 x mine" in capsys.readouterr().out
