@@ -145,7 +145,8 @@ def _document(question: Question, found: Plan) -> PlanDocument:
 def _show(question: Question, found: Plan) -> None:
     console = Console(highlight=False)
     deployment, gpu = question.deployment, question.gpu.name
-    gpus = f"{deployment.tp * deployment.pp} x {gpu} a replica, {found.num_workers} workers"
+    workers = "1 worker" if found.num_workers == 1 else f"{found.num_workers} workers"
+    gpus = f"{deployment.tp * deployment.pp} x {gpu} a replica, {workers}"
     console.print(f"{question.model.name} on {gpus}", soft_wrap=True)
     if not question.model.is_verified:
         console.print(f"unverified: {question.model.source}", soft_wrap=True)
