@@ -18,7 +18,13 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionScheduler, ActionSettings, PoolLimits, Verdict
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, LeastLoaded, MemoryBudget
+from rolloutkit.admission import (
+    AdmissionLimits,
+    AdmissionQueue,
+    Decision,
+    LeastLoaded,
+    MemoryBudget,
+)
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
 from rolloutkit.foresight import Foresight
@@ -26,6 +32,7 @@ from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.orchestrator import Orchestrator
+from rolloutkit.pacing import Pacer
 from rolloutkit.protocols import (
     AgentProgram,
     Capabilities,
@@ -40,7 +47,7 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted
+from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted, WindowChanged
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
@@ -118,6 +125,25 @@ def prepare(
         started_at=started_at,
         on_verdict=partial(_record_verdict, recorder, time, started_at),
     )
+    admission = AdmissionQueue(
+        settings.admission,
+        foresight.admission_order(),
+        placement=_placement(engine) if policies.placement is None else policies.placement,
+        budget=policies.budget,
+    )
+
+    def on_window(worker: str | None, decision: Decision) -> None:
+        if recorder is not None:
+            recorder.emit(
+                WindowChanged(
+                    t=time() - started_at,
+                    worker=worker,
+                    window=decision.window,
+                    cause=decision.cause.value,
+                    waste=decision.waste,
+                )
+            )
+
     services = Services(
         engine=engine,
         capabilities=engine.capabilities,
@@ -126,6 +152,7 @@ def prepare(
         program=program,
         actions=ActionScheduler(settings.actions.limits_of, foresight.action_order, on_pool),
         foresight=foresight,
+        pacer=_pacer(settings.admission, admission, engine, started_at, on_window),
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
@@ -143,12 +170,7 @@ def prepare(
     foresight.start()
     return Orchestrator(
         services,
-        AdmissionQueue(
-            settings.admission,
-            foresight.admission_order(),
-            placement=_placement(engine) if policies.placement is None else policies.placement,
-            budget=policies.budget,
-        ),
+        admission,
         sink,
         lookahead=settings.admission.lookahead,
         breaker_failures=settings.breaker_failures,
@@ -298,6 +320,36 @@ def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
 
 def _placement(engine: Engine) -> Placement | None:
     return LeastLoaded(engine.worker_names) if isinstance(engine, HasWorkers) else None
+
+
+def _pacer(
+    limits: AdmissionLimits,
+    queue: AdmissionQueue,
+    engine: Engine,
+    now: float,
+    on_change: Callable[[str | None, Decision], None],
+) -> Pacer | None:
+    """Hold the queue to the reference concurrency, and follow it online where that is asked for."""
+    if limits.control == "fixed":
+        return None
+    if limits.reference is None:
+        raise ConfigError(
+            f"admission.control={limits.control} needs admission.reference, the samples to keep "
+            "alive on each worker: ask rolloutkit plan"
+        )
+    workers = list(engine.worker_names) if isinstance(engine, HasWorkers) else [None]
+    if limits.control == "reference":
+        queue.max_samples = min(limits.max_samples, limits.reference * len(workers))
+        return None
+    return Pacer(
+        queue,
+        workers,
+        reference=limits.reference,
+        expected_hits=limits.expected_hits,
+        most=limits.max_samples,
+        now=now,
+        on_change=on_change,
+    )
 
 
 def _constrains(settings: Settings, capabilities: Capabilities) -> bool:

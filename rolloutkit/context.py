@@ -35,6 +35,7 @@ from rolloutkit.errors import (
 )
 from rolloutkit.estimate import Turn
 from rolloutkit.jobs import Job, blocking, spawn
+from rolloutkit.pacing import Call, Pacer
 from rolloutkit.protocols import ActionDemand, EnvironmentSession, Stage
 from rolloutkit.record.events import (
     Action,
@@ -129,6 +130,7 @@ class SampleContext:
 
     __slots__ = (
         "_bounds",
+        "_called_at",
         "_is_over",
         "_jobs",
         "_new_tokens",
@@ -161,6 +163,7 @@ class SampleContext:
         self._permit = permit
         self._bounds = Bounds(services.limits, watchdog, services.time)
         self.dialogue = Dialogue(services)
+        self._called_at: float | None = None  # the last model call, where that is asked for
         self._is_over = False
         self._jobs: list[Job[Any]] = []
         self._new_tokens = 0
@@ -470,7 +473,10 @@ class SampleContext:
             with limit, boundary(EngineError):
                 completion = await services.engine.generate(request, on_progress)
             prompt_tokens = len(chain) or completion.prompt_tokens or 0
-            self._new_tokens += self.dialogue.num_new(chain, prompt_tokens)
+            new_tokens = self.dialogue.num_new(chain, prompt_tokens)
+            self._new_tokens += new_tokens
+            if services.pacer is not None:
+                self._pace(services.pacer, prompt_tokens - new_tokens, completion, started)
             if completion.num_tokens is None:
                 self._uncounted_seconds += services.time() - started
             return completion
@@ -485,6 +491,12 @@ class SampleContext:
             self.generate_seconds += seconds
             if services.recorder is not None:
                 self._record_call(chain, seconds, parked_seconds, completion, failure)
+
+    def _pace(self, pacer: Pacer, known: int, completion: Completion, started: float) -> None:
+        before, self._called_at = self._called_at, started
+        cycle = None if before is None else started - before
+        call = Call(known, completion.cached_tokens, cycle)
+        pacer.called(self._permit.worker, call, self._services.time())
 
     def _record_call(
         self,

@@ -9,6 +9,7 @@ import msgspec
 from rolloutkit.actions import ActionScheduler
 from rolloutkit.foresight import Foresight
 from rolloutkit.limits import Limits, RetryPolicy
+from rolloutkit.pacing import Pacer
 from rolloutkit.protocols import (
     AgentProgram,
     Capabilities,
@@ -33,6 +34,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     program: AgentProgram | None  # None: the built-in loop over the task's environment
     actions: ActionScheduler
     foresight: Foresight
+    pacer: Pacer | None  # None: the concurrency is what the settings say
     limits: Limits
     retry: RetryPolicy
     sampling: SamplingParams

@@ -1,5 +1,6 @@
 """Admission: which samples are alive, and where."""
 
+from rolloutkit.admission.corrector import Cause, Corrector, Decision, Signals
 from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.parking import MemoryBudget, Parking
 from rolloutkit.admission.placement import LeastLoaded
@@ -9,11 +10,15 @@ from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 __all__ = [
     "AdmissionLimits",
     "AdmissionQueue",
+    "Cause",
+    "Corrector",
     "DatasetOrder",
+    "Decision",
     "LeastLoaded",
     "MemoryBudget",
     "Parking",
     "Permit",
     "PioneerOrder",
     "RankedOrder",
+    "Signals",
 ]

@@ -3,12 +3,14 @@
 Three counts never exceed their limits: samples alive, parked ones included (memory of the engines),
 open sessions per environment, and, since both are granted in one step, no sample holds one while it
 waits for the other. The order decides who is next, the placement on which worker it lives, and the
-worker's `Parking` who is held back when contexts outgrow its memory.
+worker's `Parking` who is held back when contexts outgrow its memory. Without a memory budget, a
+limit that was lowered below the samples alive parks the latest admitted of them between two turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -22,6 +24,10 @@ from rolloutkit.protocols import AdmissionOrder, Demand, Placement
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many samples live at once, how many sessions each environment may have open, and who is
     next: `auto` is `longest_first` where the guard trusts the estimate, else `dataset`.
+
+    `control` says what else bounds the samples alive: nothing (`fixed`), `reference` samples on
+    each worker (`rolloutkit plan` tells the number), or a window around it that follows what is
+    computed again (`adaptive`). `expected_hits` is the plan's share of turns that find their cache.
     """
 
     order: Literal["auto", "dataset", "longest_first", "pioneers", "clairvoyant"] = "auto"
@@ -29,6 +35,9 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_sessions: dict[
         str, Annotated[int, msgspec.Meta(ge=1)]
     ] = {}  # by environment; absent = no limit
+    control: Literal["fixed", "reference", "adaptive"] = "fixed"
+    reference: Annotated[int, msgspec.Meta(ge=1)] | None = None  # per worker
+    expected_hits: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     lookahead: Annotated[int, msgspec.Meta(ge=1)] = (
         16_384  # samples taken from the source in advance
     )
@@ -128,6 +137,7 @@ class AdmissionQueue:
         self._budget = budget
         self._parkings: dict[str | None, Parking] = {}  # by worker
         self._parked: dict[int, Permit] = {}  # by order of admission
+        self._active: list[int] = []  # orders of admission, ascending: samples not parked
         self._max_samples = limits.max_samples
         self._max_sessions = limits.max_sessions
         self._num_alive = 0
@@ -158,8 +168,10 @@ class AdmissionQueue:
 
     @max_samples.setter
     def max_samples(self, value: int) -> None:
-        """Growing admits at once; shrinking takes effect as samples end."""
+        """Growing resumes and admits at once; shrinking takes effect as turns and samples end."""
         self._max_samples = max(1, value)
+        if self._budget is None:
+            self._resume_first()
         self._wake_up()
 
     def push(self, demand: Demand) -> None:
@@ -194,6 +206,7 @@ class AdmissionQueue:
         self._num_alive += 1
         self._num_sessions[environment] = self._num_sessions.get(environment, 0) + 1
         self._num_admitted += 1
+        self._active.append(self._num_admitted)
         return Permit(self, demand, self._num_admitted, worker, now())
 
     # What permits call.
@@ -201,29 +214,48 @@ class AdmissionQueue:
     def must_park(self, permit: Permit, context_tokens: int) -> bool:
         """Whether the sample must wait with its next prompt, which will be so long."""
         if self._budget is None:
-            return False
+            is_parked = bisect_left(self._active, permit.seq) >= self._max_samples
+            if is_parked:
+                self._park(permit)
+            return is_parked
         parking = self._parkings.get(permit.worker)
         if parking is None:
             parking = self._parkings[permit.worker] = Parking(self._budget)
         is_parked = parking.grow(permit.seq, context_tokens)
         if is_parked:
-            self._parked[permit.seq] = permit
+            self._park(permit)
         return is_parked
 
     def return_place(self, permit: Permit) -> None:
         self._num_alive -= 1
-        self._parked.pop(permit.seq, None)
+        if self._parked.pop(permit.seq, None) is None:
+            del self._active[bisect_left(self._active, permit.seq)]
         if self._placement is not None and permit.worker is not None:
             self._placement.leave(permit.demand, permit.worker)
         parking = self._parkings.get(permit.worker)
         if parking is not None:
             for seq in parking.remove(permit.seq):
-                self._parked.pop(seq).unpark()
+                self._unpark(seq)
+        elif self._budget is None:
+            self._resume_first()
         self._wake_up()
 
     def return_session(self, environment: str) -> None:
         self._num_sessions[environment] -= 1
         self._wake_up()
+
+    def _park(self, permit: Permit) -> None:
+        self._parked[permit.seq] = permit
+        del self._active[bisect_left(self._active, permit.seq)]
+
+    def _unpark(self, seq: int) -> None:
+        insort(self._active, seq)
+        self._parked.pop(seq).unpark()
+
+    def _resume_first(self) -> None:
+        """Let the parked ones on that were admitted first, as far as the limit goes."""
+        while self._parked and len(self._active) < self._max_samples:
+            self._unpark(min(self._parked))
 
     def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():

@@ -128,6 +128,15 @@ class OrderChosen(_Event, frozen=True, kw_only=True, tag="order_chosen"):
     queue_share: float | None = None  # of turn time, spent waiting
 
 
+class WindowChanged(_Event, frozen=True, kw_only=True, tag="window_changed"):
+    """`admission.control=adaptive` lets more or fewer samples be active on a worker."""
+
+    worker: str | None
+    window: int
+    cause: str  # waste | retraction | room
+    waste: float | None = None  # share of the tokens of resumed turns that were computed again
+
+
 class SampleEnded(_Event, frozen=True, kw_only=True, tag="sample_ended"):
     """The sample's terminal state; exactly one per sample given to the run."""
 
@@ -166,6 +175,7 @@ Event: TypeAlias = (
     | SampleAdmitted
     | AttemptStarted
     | OrderChosen
+    | WindowChanged
     | ModelCall
     | Action
     | SampleParked

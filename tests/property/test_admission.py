@@ -158,6 +158,59 @@ def test_a_parked_sample_resumes_when_one_ends_and_is_not_replaced_meanwhile():
     clock.run(main(), time="virtual")
 
 
+def test_a_lowered_limit_parks_the_latest_and_resumes_the_first_of_them():
+    async def main():
+        queue = AdmissionQueue(AdmissionLimits(max_samples=3), DatasetOrder())
+        for seq in range(4):
+            queue.push(demand_of(seq))
+        permits = [await queue.next() for _ in range(3)]
+        queue.max_samples = 1
+        for permit in permits:
+            permit.grow(1)
+        assert [permit.is_parked for permit in permits] == [False, True, True]
+
+        permits[0].release()
+        await permits[1].resume()
+        assert [permit.is_parked for permit in permits] == [False, False, True]
+
+        queue.max_samples = 3
+        await permits[2].resume()
+        assert queue.num_parked == 0
+        assert (await queue.next()).demand.seq == 3
+
+    clock.run(main(), time="virtual")
+
+
+@core_examples
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["grow", "release", "resize"]), st.integers(0, 7)), max_size=60
+    )
+)
+def test_whoever_is_parked_by_the_limit_is_behind_as_many_as_the_limit_says(steps):
+    async def main():
+        queue = AdmissionQueue(AdmissionLimits(max_samples=8), DatasetOrder())
+        for seq in range(8):
+            queue.push(demand_of(seq))
+        permits = [await queue.next() for _ in range(8)]
+        living = dict(enumerate(permits))
+        for what, number in steps:
+            if what == "resize":
+                queue.max_samples = number
+            elif number in living:
+                if what == "grow":
+                    living[number].grow(1)
+                else:
+                    living.pop(number).release()
+            parked = {number for number, permit in living.items() if permit.is_parked}
+            active = set(living) - parked
+            assert queue.num_parked == len(parked)
+            assert queue.num_alive == len(living)
+            assert not parked or len(active) >= queue.max_samples
+
+    clock.run(main(), time="virtual")
+
+
 @core_examples
 @given(reports=st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 12)), max_size=60))
 def test_parking_never_parks_everybody_and_forgets_nobody(reports):
