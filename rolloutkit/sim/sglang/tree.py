@@ -1,0 +1,343 @@
+"""One radix tree over token ids: full KV on every path, recurrent states at the ends of nodes.
+
+It owns which prefixes are cached, which of them are locked, and what goes first when room is
+needed. Invariants: a node with a state has its whole path; the tokens and states of all nodes are
+taken from the pools; `evictable_tokens` are those of unlocked nodes. The rules are those of SGLang
+0.5.23 (`mem_cache/unified_cache`), of which it follows the order of evictions exactly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rolloutkit.sim.sglang.pools import Pool
+
+TOKEN_BYTES = 4  # of an id, int32
+_TICK = 1 << 20  # between two accesses; the nodes of one path are accessed at ticks in a row
+
+
+class Node:
+    """A run of tokens below its parent; only the tree changes it."""
+
+    __slots__ = (
+        "accessed_at",
+        "children",
+        "has_state",
+        "key",
+        "num_locks",
+        "num_state_locks",
+        "parent",
+    )
+
+    def __init__(self, key: bytes, parent: Node | None) -> None:
+        self.key = key  # ids, TOKEN_BYTES each
+        self.parent = parent  # None: the root, or evicted
+        self.children: dict[bytes, Node] = {}  # by their first page
+        self.has_state = False
+        self.num_locks = 0  # of requests that use the path down to here or further
+        self.num_state_locks = 0  # of requests that started from this very node
+        self.accessed_at = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of this node alone."""
+        return len(self.key) // TOKEN_BYTES
+
+    @property
+    def depth(self) -> int:
+        """Tokens from the root to the end of this node."""
+        return sum(node.num_tokens for node in self.path())
+
+    def path(self) -> Iterator[Node]:
+        """This node and those above, without the root."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+
+class Match(NamedTuple):
+    """The longest usable prefix. Beyond it there may be KV without a state (`num_full`)."""
+
+    node: Node
+    num_tokens: int
+    num_full: int
+
+
+class Inserted(NamedTuple):
+    """Where an insert ended, how much was there before, and whether the state was taken."""
+
+    node: Node
+    num_known: int
+    took_state: bool
+
+
+class RadixTree:
+    """Costs O(length of the path) a call; evictions cost O(log n) each.
+
+    With `states` a prefix is usable only where a node ends in a state. Token strings are ids as
+    int32 bytes; lengths are in tokens, and only whole pages of `page_tokens` are kept.
+    """
+
+    def __init__(
+        self,
+        kv: Pool,
+        states: Pool | None = None,
+        *,
+        page_tokens: int = 1,
+        max_states_per_path: int | None = None,
+    ) -> None:
+        self._kv = kv
+        self._states = states
+        self._page_tokens = page_tokens
+        self._page_bytes = page_tokens * TOKEN_BYTES
+        self._max_states_per_path = max_states_per_path
+        self.num_evicted_tokens = 0  # since the start
+        self.num_evicted_states = 0
+        self._clock = 0
+        self._entries = itertools.count()
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.root = Node(b"", None)
+        self.num_nodes = 0
+        self.num_tokens = 0  # of all nodes
+        self.evictable_tokens = 0
+        self._lru: OrderedDict[Node, None] = OrderedDict()  # nodes with a state, oldest first
+        # Unlocked leaves by access. An entry counts only while it is the node's last access.
+        self._leaves: list[tuple[int, int, Node]] = []
+
+    @property
+    def num_states(self) -> int:
+        """States of all nodes."""
+        return len(self._lru)
+
+    @property
+    def evictable_states(self) -> int:
+        """States that no request has started from."""
+        return sum(not node.num_state_locks for node in self._lru)
+
+    def match(self, tokens: bytes, limit: int) -> Match:
+        """Find the longest usable prefix of the first `limit` tokens, and refresh its path.
+
+        Splits a node that the prefix leaves midway.
+        """
+        end = limit // self._page_tokens * self._page_bytes
+        node = best = self.root
+        at = best_at = 0
+        while child := node.children.get(tokens[at : at + self._page_bytes]):
+            common = self._common(child.key, tokens, at, end)
+            if not common:
+                break
+            if common < len(child.key):
+                child = self._split(child, common)
+                at += common
+                if self._states is None:
+                    best, best_at = child, at
+                break
+            node = child
+            at += common
+            if self._states is None or node.has_state:
+                best, best_at = node, at
+        if best.has_state:
+            self._lru.move_to_end(best)
+        self._clock += _TICK
+        for tick, above in enumerate(best.path()):
+            self._access(above, self._clock - tick)
+        return Match(best, best_at // TOKEN_BYTES, at // TOKEN_BYTES)
+
+    def lock(self, node: Node) -> None:
+        """Keep the path of the node, and its state, until `unlock`."""
+        for above in node.path():
+            if above.num_locks == 0:
+                self.evictable_tokens -= above.num_tokens
+            above.num_locks += 1
+        node.num_state_locks += 1
+
+    def unlock(self, node: Node) -> None:
+        """Undo one `lock` of the node."""
+        node.num_state_locks -= 1
+        for above in node.path():
+            above.num_locks -= 1
+            if above.num_locks == 0:
+                self.evictable_tokens += above.num_tokens
+                self._offer(above)
+
+    def insert(self, tokens: bytes, length: int, num_owned: int, *, state: bool = False) -> Inserted:
+        """Keep the first `length` tokens, whose KV the caller holds from `num_owned` on.
+
+        What is new passes to the tree; what others had cached meanwhile is given back to the pool.
+        With `state` the caller also hands over the state at the end, unless there is one already.
+        """
+        end = length // self._page_tokens * self._page_bytes
+        node = self.root
+        at = 0
+        while at < end and (child := node.children.get(tokens[at : at + self._page_bytes])):
+            self._clock += _TICK
+            self._access(child, self._clock)
+            common = self._common(child.key, tokens, at, end)
+            node = child if common == len(child.key) else self._split(child, common)
+            at += common
+        num_known = at // TOKEN_BYTES
+        self._kv.give_back(max(0, num_known - num_owned))
+        if at < end:
+            node = self._add(node, tokens[at:end])
+        return Inserted(node, num_known, state and self._keep_state(node))
+
+    def evict_tokens(self, num_free: int) -> None:
+        """Evict leaves, the least recently used first, until so many tokens are free or none is
+        left.
+        """
+        while self._kv.num_free < num_free and self._leaves:
+            accessed_at, _, node = heapq.heappop(self._leaves)
+            if accessed_at == node.accessed_at and self._is_evictable(node):
+                self._remove(node)
+
+    def evict_states(self, num_free: int) -> None:
+        """Evict states, the least recently used first, until so many slots are free or none is
+        left.
+
+        A leaf goes as a whole; above it only the state goes, and the KV is of use no more.
+        """
+        assert self._states is not None
+        while self._states.num_free < num_free:
+            node = next((node for node in self._lru if not node.num_state_locks), None)
+            if node is None:
+                return
+            if self._is_evictable(node):
+                self._remove(node)
+            else:
+                self._drop_state(node)
+
+    def clear(self) -> None:
+        """Forget everything; nothing may be locked."""
+        self._kv.give_back(self.num_tokens)
+        if self._states is not None:
+            self._states.give_back(self.num_states)
+        self._forget_all()
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node but the root, parents first."""
+        queue = list(self.root.children.values())
+        while queue:
+            node = queue.pop()
+            queue.extend(node.children.values())
+            yield node
+
+    def states_by_age(self) -> list[Node]:
+        """Nodes with a state, the next to be evicted first."""
+        return list(self._lru)
+
+    def _common(self, key: bytes, tokens: bytes, at: int, end: int) -> int:
+        """Bytes, in whole pages, that the key shares with the tokens from `at` on."""
+        size = min(len(key), end - at)
+        if size == len(key) and tokens.startswith(key, at):
+            return size
+        count = size // TOKEN_BYTES
+        if count <= 0:
+            return 0
+        ours = np.frombuffer(key, np.int32, count)
+        differs = ours != np.frombuffer(tokens, np.int32, count, at)
+        shared = int(differs.argmax()) if differs.any() else count
+        return shared // self._page_tokens * self._page_bytes
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut a node in two; the upper part, which has no state."""
+        upper = Node(node.key[:at], node.parent)
+        assert node.parent is not None
+        node.parent.children[upper.key[: self._page_bytes]] = upper
+        node.key = node.key[at:]
+        node.parent = upper
+        upper.children[node.key[: self._page_bytes]] = node
+        upper.num_locks = node.num_locks
+        self.num_nodes += 1
+        self._clock += 2 * _TICK
+        upper.accessed_at = self._clock - _TICK
+        self._access(node, self._clock)
+        return upper
+
+    def _add(self, parent: Node, key: bytes) -> Node:
+        leaf = Node(key, parent)
+        parent.children[key[: self._page_bytes]] = leaf
+        self.num_nodes += 1
+        self.num_tokens += leaf.num_tokens
+        self.evictable_tokens += leaf.num_tokens
+        self._clock += _TICK
+        self._access(leaf, self._clock)
+        return leaf
+
+    def _keep_state(self, node: Node) -> bool:
+        """Attach a state, unless the node has one; either way it is the most recently used."""
+        is_new = not node.has_state
+        node.has_state = True
+        self._lru[node] = None
+        self._lru.move_to_end(node)
+        self._clock += _TICK
+        self._access(node, self._clock)
+        if is_new and self._max_states_per_path is not None:
+            self._thin_out(node, self._max_states_per_path)
+        return is_new
+
+    def _thin_out(self, tail: Node, most: int) -> None:
+        """Drop the shallowest states of a path beyond `most`: not forks, nor what is in use."""
+        holders = [node for node in tail.path() if node.has_state]
+        excess = len(holders) - most
+        for node in reversed(holders[1:]):
+            if excess <= 0:
+                return
+            if node.num_state_locks or len(node.children) != 1:
+                continue
+            self._drop_state(node)
+            excess -= 1
+
+    def _access(self, node: Node, at: int) -> None:
+        node.accessed_at = at
+        self._offer(node)
+
+    def _offer(self, node: Node) -> None:
+        """Note an evictable leaf under its last access."""
+        if not node.children and self._is_evictable(node):
+            heapq.heappush(self._leaves, (node.accessed_at, next(self._entries), node))
+            if len(self._leaves) > 4 * self.num_nodes + 64:
+                self._leaves = [
+                    entry
+                    for entry in self._leaves
+                    if entry[0] == entry[2].accessed_at and self._is_evictable(entry[2])
+                ]
+                heapq.heapify(self._leaves)
+
+    @staticmethod
+    def _is_evictable(node: Node) -> bool:
+        return (
+            node.num_locks == 0
+            and not node.children
+            and node.parent is not None
+            and node.num_state_locks == 0
+        )
+
+    def _remove(self, leaf: Node) -> None:
+        parent = leaf.parent
+        assert parent is not None
+        if leaf.has_state:
+            self._drop_state(leaf)
+        del parent.children[leaf.key[: self._page_bytes]]
+        leaf.parent = None
+        self.num_nodes -= 1
+        self.num_tokens -= leaf.num_tokens
+        self.evictable_tokens -= leaf.num_tokens
+        self.num_evicted_tokens += leaf.num_tokens
+        self._kv.give_back(leaf.num_tokens)
+        self._offer(parent)
+
+    def _drop_state(self, node: Node) -> None:
+        assert self._states is not None
+        node.has_state = False
+        del self._lru[node]
+        self.num_evicted_states += 1
+        self._states.give_back(1)
