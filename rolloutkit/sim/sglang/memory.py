@@ -27,12 +27,16 @@ class Memory:
             self.states,
             page_tokens=rules.page_tokens,
             max_states_per_path=None if rules.states is None else rules.states.max_per_path,
+            evicts_pages=rules.evicts_pages,
         )
+        # Of one memory for both: what a state is worth in KV tokens.
+        self._state_tokens = 0 if rules.states is None else rules.states.unit_tokens
 
     @property
     def available_tokens(self) -> int:
         """KV tokens that are free or would be after evictions."""
-        return self.kv.num_free + self.tree.evictable_tokens
+        evictable = self.tree.evictable_tokens + self._state_tokens * self.tree.evictable_states
+        return self.kv.num_free + evictable
 
     def match(self, request: Request) -> None:
         """Find the request's prefix. A state that it starts from is copied into a slot of its own.
@@ -49,10 +53,9 @@ class Memory:
         if branch > found.num_tokens:
             request.branch_at = branch
         if found.node.has_state and not request.num_slots:
-            if not self.states.num_free:
-                self.tree.lock(found.node)
-                self.tree.evict_states(1)
-                self.tree.unlock(found.node)
+            self.tree.lock(found.node)
+            self._evict_states(1)
+            self.tree.unlock(found.node)
             self.states.take(1)
             request.num_slots = 1
 
@@ -82,14 +85,13 @@ class Memory:
         if self.states is not None:
             slots = [(request, self._slots_of_running - request.num_slots) for request, _ in batch]
             needed = sum(count for _, count in slots)
-            if self.states.num_free < needed:
-                self.tree.evict_states(needed)
+            self._evict_states(needed)
             for request, count in slots:
                 self.states.take(count)
                 request.num_slots += count
         tokens = sum(end - request.num_kv for request, end in batch)
         slack = len(batch) * self._page_tokens if self._page_tokens > 1 else 0
-        self.tree.evict_tokens(tokens + slack)
+        self._evict(tokens + slack)
         for request, end in batch:
             self.kv.take(self._paged(end) - self._paged(request.num_kv))
             request.num_kv = end
@@ -98,14 +100,13 @@ class Memory:
     def grow(self, num_pages: int) -> None:
         """Take pages for decoding, evicting as needed. They are accounted for by `num_kv`."""
         tokens = num_pages * self._page_tokens
-        self.tree.evict_tokens(tokens)
+        self._evict(tokens)
         self.kv.take(tokens)
 
     def has_room(self, num_pages: int) -> bool:
         """Whether so many pages are free once enough is evicted, which is done."""
         tokens = num_pages * self._page_tokens
-        if self.kv.num_free < tokens:
-            self.tree.evict_tokens(tokens)
+        self._evict(tokens)
         return self.kv.num_free >= tokens
 
     def checkpoint(self, request: Request) -> None:
@@ -116,8 +117,7 @@ class Memory:
                 request.state_at = request.num_kv
             if not request.state_at:
                 return
-            if not self.states.num_free:
-                self.tree.evict_states(1)
+            self._evict_states(1)
             self.states.take(1)
         if not self._insert(request) and self.states is not None:
             self.states.give_back(1)
@@ -157,6 +157,22 @@ class Memory:
     def clear(self) -> None:
         """Forget the cache; nothing may be running."""
         self.tree.clear()
+
+    def make_room(self, num_tokens: int) -> None:
+        """Evict until so many tokens are free, as far as possible."""
+        self._evict(num_tokens)
+
+    def _evict(self, num_tokens: int) -> None:
+        self.tree.evict_tokens(num_tokens)
+        if self._state_tokens and self.states is not None:
+            short = num_tokens - self.kv.num_free
+            if short > 0:  # states of paths in use are left
+                self.tree.evict_states(self.states.num_free - (-short // self._state_tokens))
+
+    def _evict_states(self, count: int) -> None:
+        assert self.states is not None
+        if self.states.num_free < count:
+            self.tree.evict_states(count)
 
     @property
     def _slots_of_running(self) -> int:
@@ -207,5 +223,8 @@ class Memory:
 
 
 def _state_pool(rules: StateRules | None, kv: Pool) -> Pool | None:
-    del kv
-    return None if rules is None else Pool("state slots", rules.slots)
+    if rules is None:
+        return None
+    if not rules.unit_tokens:
+        return Pool("state slots", rules.slots)
+    return Pool("state slots", rules.slots, made_of=kv, size=rules.unit_tokens)

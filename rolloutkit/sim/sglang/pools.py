@@ -12,19 +12,29 @@ class PoolExhausted(Exception):
 
 
 class Pool:
-    """Units that are taken and given back; those of the KV cache are tokens of whole pages."""
+    """Units that are taken and given back; those of the KV cache are tokens of whole pages.
 
-    __slots__ = ("_name", "capacity", "num_free")
+    With `made_of`, a unit is `size` units of that pool, so that two pools share one memory.
+    """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    __slots__ = ("_made_of", "_name", "_size", "capacity", "num_used")
+
+    def __init__(
+        self, name: str, capacity: int, *, made_of: Pool | None = None, size: int = 1
+    ) -> None:
         self._name = name
+        self._made_of = made_of
+        self._size = size
         self.capacity = capacity
-        self.num_free = capacity
+        self.num_used = 0
 
     @property
-    def num_used(self) -> int:
-        """Units that somebody holds."""
-        return self.capacity - self.num_free
+    def num_free(self) -> int:
+        """Units that can be taken now."""
+        own = self.capacity - self.num_used
+        if self._made_of is None:
+            return own
+        return min(own, self._made_of.num_free // self._size)
 
     def take(self, count: int) -> None:
         """Raises PoolExhausted when fewer are free."""
@@ -32,12 +42,14 @@ class Pool:
             raise PoolExhausted(
                 f"{count} {self._name} are needed and {self.num_free} of {self.capacity} are free"
             )
-        self.num_free -= count
+        self.num_used += count
+        if self._made_of is not None:
+            self._made_of.take(count * self._size)
 
     def give_back(self, count: int) -> None:
         """Units that were taken."""
-        self.num_free += count
+        self.num_used -= count
         assert 0 <= count
-        assert self.num_free <= self.capacity
-
-
+        assert 0 <= self.num_used
+        if self._made_of is not None:
+            self._made_of.give_back(count * self._size)

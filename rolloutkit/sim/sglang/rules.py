@@ -1,7 +1,7 @@
 """How a simulated server is set up: its pools and the rules of its scheduler.
 
-The defaults are SGLang 0.5.23's on one H200 worker (`server_args.py`, `environ.py`). `vllm_rules`
-says what differs in vLLM 0.33, `StateRules` what a hybrid model adds.
+The defaults are SGLang 0.5.23's on a large GPU (`server_args.py`, `environ.py`). `VLLM` is what
+differs in vLLM 0.33, `StateRules` what a hybrid model adds.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retract_steps: Count = 20  # decode steps that a retraction makes room for
     retraction: Retraction = Retraction.LENGTH
     by_priority: bool = True
-    preemption_threshold: float | None = 10.0  # of priorities; None: nothing is preempted
+    preemption_threshold: float | None = None  # of priorities; None: nothing is preempted
     split_at_prompt: bool = True  # outputs are leaves of their own, evicted before their prompts
-    caches_decoded: bool = False  # what is decoded is shared before its request ends
+    evicts_pages: bool = False  # from the end of a leaf, instead of whole leaves
+    shares_retracted: bool = False  # what retracted requests computed stays until evicted
 
     @property
     def grid_tokens(self) -> int:
@@ -75,3 +76,19 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def max_request_tokens(self) -> int:
         """Prompt and output of the longest request that an empty worker takes in."""
         return min(self.max_context, self.kv_tokens - self.page_tokens) - 1
+
+
+VLLM = {
+    "is_mixed": True,
+    "overlap": False,
+    "clip_new_tokens": 0,
+    "retraction": Retraction.YOUNGEST,
+    "retract_steps": 0,
+    "split_at_prompt": False,
+    "evicts_pages": True,
+    "shares_retracted": True,
+}
+"""Rules of vLLM 0.33 (`v1/core/sched/scheduler.py`, `v1/core/block_pool.py`) beside pages and
+states: decoding goes along with prefills, nothing is reserved for what may still be said, and
+blocks are evicted one by one.
+"""

@@ -22,6 +22,12 @@ class RunningBatch:
         self._joins = itertools.count()
         self._requests: dict[Request, int] = {}  # the step that gives its last token
         self._ends: list[tuple[int, int, Request]] = []  # heap; old entries stay until their turn
+        # What they may still say, as the step at which nothing would be left. While that is more
+        # than `clip` away they count as `clip`, and wait in a heap until it is not.
+        self._num_near = 0
+        self._sum_near = 0
+        self._far: dict[Request, None] = {}
+        self._nearing: list[tuple[int, int, Request]] = []
         self._phases = [0] * page_tokens  # requests by the step, modulo pages, that needs a page
         self.step = 0  # since the start
         self.context_tokens = 0
@@ -49,10 +55,22 @@ class RunningBatch:
         self._set_end(request, self.step + request.num_output - request.num_generated)
         self._phases[self._phase(request)] += 1
         self.context_tokens += request.num_kv
+        out_at = self._out_at(request)
+        if out_at - self.step > self._clip:
+            self._far[request] = None
+            heapq.heappush(self._nearing, (out_at, request.join_order, request))
+        else:
+            self._num_near += 1
+            self._sum_near += out_at
 
     def leave(self, request: Request) -> None:
         """Take a request out and bring it up to date."""
         del self._requests[request]
+        if request in self._far:
+            del self._far[request]
+        else:
+            self._num_near -= 1
+            self._sum_near -= self._out_at(request)
         steps = self.step - request.decoded_since
         self._phases[self._phase(request)] -= 1
         request.num_kv += steps
@@ -90,15 +108,21 @@ class RunningBatch:
 
     def promised(self, ratio: float) -> float:
         """Tokens that they may still say, and for which room is set aside."""
-        step, clip = self.step, self._clip
-        return ratio * sum(
-            min(request.max_new - request.num_generated + request.decoded_since - step, clip)
-            for request in self._requests
-        )
+        while self._nearing and self._nearing[0][0] - self.step <= self._clip:
+            out_at, order, request = heapq.heappop(self._nearing)
+            if request in self._far and request.join_order == order:
+                del self._far[request]
+                self._num_near += 1
+                self._sum_near += out_at
+        near = self._sum_near - self._num_near * self.step
+        return ratio * (near + len(self._far) * self._clip)
 
     def promised_to(self, request: Request, ratio: float) -> float:
         """The same for one of them."""
         return ratio * min(request.max_new - self.num_generated(request), self._clip)
+
+    def _out_at(self, request: Request) -> int:
+        return request.max_new - request.num_generated + request.decoded_since
 
     def _set_end(self, request: Request, at: int) -> None:
         self._requests[request] = at

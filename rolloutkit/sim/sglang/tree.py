@@ -82,7 +82,8 @@ class RadixTree:
     """Costs O(length of the path) a call; evictions cost O(log n) each.
 
     With `states` a prefix is usable only where a node ends in a state. Token strings are ids as
-    int32 bytes; lengths are in tokens, and only whole pages of `page_tokens` are kept.
+    int32 bytes; lengths are in tokens, and only whole pages of `page_tokens` are kept. Leaves are
+    evicted as a whole, or with `evicts_pages` from their end, as far as needed.
     """
 
     def __init__(
@@ -92,12 +93,14 @@ class RadixTree:
         *,
         page_tokens: int = 1,
         max_states_per_path: int | None = None,
+        evicts_pages: bool = False,
     ) -> None:
         self._kv = kv
         self._states = states
         self._page_tokens = page_tokens
         self._page_bytes = page_tokens * TOKEN_BYTES
         self._max_states_per_path = max_states_per_path
+        self._evicts_pages = evicts_pages
         self.num_evicted_tokens = 0  # since the start
         self.num_evicted_states = 0
         self._clock = 0
@@ -109,6 +112,7 @@ class RadixTree:
         self.num_nodes = 0
         self.num_tokens = 0  # of all nodes
         self.evictable_tokens = 0
+        self.evictable_states = 0  # those that no request has started from
         self._lru: OrderedDict[Node, None] = OrderedDict()  # nodes with a state, oldest first
         # Unlocked leaves by access. An entry counts only while it is the node's last access.
         self._leaves: list[tuple[int, int, Node]] = []
@@ -117,11 +121,6 @@ class RadixTree:
     def num_states(self) -> int:
         """States of all nodes."""
         return len(self._lru)
-
-    @property
-    def evictable_states(self) -> int:
-        """States that no request has started from."""
-        return sum(not node.num_state_locks for node in self._lru)
 
     def match(self, tokens: bytes, limit: int) -> Match:
         """Find the longest usable prefix of the first `limit` tokens, and refresh its path.
@@ -158,11 +157,13 @@ class RadixTree:
             if above.num_locks == 0:
                 self.evictable_tokens -= above.num_tokens
             above.num_locks += 1
+        self.evictable_states -= node.has_state and not node.num_state_locks
         node.num_state_locks += 1
 
     def unlock(self, node: Node) -> None:
         """Undo one `lock` of the node."""
         node.num_state_locks -= 1
+        self.evictable_states += node.has_state and not node.num_state_locks
         for above in node.path():
             above.num_locks -= 1
             if above.num_locks == 0:
@@ -196,8 +197,15 @@ class RadixTree:
         """
         while self._kv.num_free < num_free and self._leaves:
             accessed_at, _, node = heapq.heappop(self._leaves)
-            if accessed_at == node.accessed_at and self._is_evictable(node):
-                self._remove(node)
+            if accessed_at != node.accessed_at or not self._is_evictable(node):
+                continue
+            if self._evicts_pages and not node.has_state:
+                short = num_free - self._kv.num_free
+                short = -(-short // self._page_tokens) * self._page_tokens
+                if short < node.num_tokens:
+                    self._shorten(node, short)
+                    return
+            self._remove(node)
 
     def evict_states(self, num_free: int) -> None:
         """Evict states, the least recently used first, until so many slots are free or none is
@@ -275,6 +283,7 @@ class RadixTree:
     def _keep_state(self, node: Node) -> bool:
         """Attach a state, unless the node has one; either way it is the most recently used."""
         is_new = not node.has_state
+        self.evictable_states += is_new and not node.num_state_locks
         node.has_state = True
         self._lru[node] = None
         self._lru.move_to_end(node)
@@ -335,9 +344,18 @@ class RadixTree:
         self._kv.give_back(leaf.num_tokens)
         self._offer(parent)
 
+    def _shorten(self, leaf: Node, num_tokens: int) -> None:
+        leaf.key = leaf.key[: -num_tokens * TOKEN_BYTES]
+        self.num_tokens -= num_tokens
+        self.evictable_tokens -= num_tokens
+        self.num_evicted_tokens += num_tokens
+        self._kv.give_back(num_tokens)
+        self._offer(leaf)
+
     def _drop_state(self, node: Node) -> None:
         assert self._states is not None
         node.has_state = False
+        self.evictable_states -= not node.num_state_locks
         del self._lru[node]
         self.num_evicted_states += 1
         self._states.give_back(1)

@@ -601,9 +601,12 @@ class Worker:
                 return (urgency, -request.join_order)
 
     def _let_go(self, request: Request, num_left: int) -> None:
-        """Free what a request holds without sharing it; it will start anew."""
+        """Free what a request holds; it will start anew."""
         if request in self._running:
             self._running.leave(request)
-        self.memory.release(request)
-        self.memory.tree.evict_tokens(num_left * self.rules.retract_steps)
+        if self.rules.shares_retracted:
+            self.memory.finish(request)
+        else:
+            self.memory.release(request)
+        self.memory.make_room(num_left * self.rules.retract_steps)
         request.num_retractions += 1
