@@ -15,10 +15,10 @@ STEP_SECONDS = 1.0
 class UnitTimer:
     """Every batch takes as long as any other."""
 
-    def decode_seconds(self, num_running, context_tokens):
+    def decode(self, num_running, context_tokens):
         return STEP_SECONDS
 
-    def prefill_seconds(self, num_tokens, attended):
+    def prefill(self, num_tokens, attended):
         return STEP_SECONDS
 
 

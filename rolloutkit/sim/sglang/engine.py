@@ -10,17 +10,15 @@ import asyncio
 from array import array
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from rolloutkit.errors import EngineError, RequestError
 from rolloutkit.protocols import Capabilities, OnProgress
+from rolloutkit.resources import attended_pairs
 from rolloutkit.sim.sglang.load import Load
 from rolloutkit.sim.sglang.pools import PoolExhausted
 from rolloutkit.sim.sglang.request import Ending, Request
-from rolloutkit.sim.sglang.rules import WorkerRules
+from rolloutkit.sim.sglang.settings import Server
 from rolloutkit.sim.sglang.speech import Speaker, Speech
-from rolloutkit.sim.sglang.worker import Pause, StepTimer, Worker
-from rolloutkit.sim.timing import attended_tokens
+from rolloutkit.sim.sglang.worker import Pause, Worker
 from rolloutkit.types import (
     Completion,
     FinishReason,
@@ -30,15 +28,6 @@ from rolloutkit.types import (
 )
 
 
-class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine needs of a configuration."""
-
-    rules: WorkerRules
-    timer: StepTimer
-    num_workers: int
-    says_tokens: bool  # completions carry ids; recorded ones are sizes only
-
-
 class ServersEngine:
     """Workers side by side. A request without a worker goes to the first.
 
@@ -46,19 +35,23 @@ class ServersEngine:
     chain; everything beyond is `queue_seconds`, since sharing a worker is a way of waiting.
     """
 
-    def __init__(self, config: ServerConfig, speaker: Speaker) -> None:
-        self._config = config
+    def __init__(
+        self, server: Server, num_workers: int, speaker: Speaker, *, says_tokens: bool
+    ) -> None:
+        """Without `says_tokens` completions are sizes only, as those of recordings are."""
+        self._timer = server.timer
         self._speaker = speaker
+        self._says_tokens = says_tokens
         self._stations = {
-            f"worker-{index}": Station(Worker(config.rules, config.timer))
-            for index in range(config.num_workers)
+            f"worker-{index}": Station(Worker(server.rules, server.timer))
+            for index in range(num_workers)
         }
         self._capabilities = Capabilities(
-            token_ids=config.says_tokens,
-            logprobs=config.says_tokens,
+            token_ids=says_tokens,
+            logprobs=says_tokens,
             cached_tokens=True,
-            priority=config.rules.by_priority,
-            max_context=config.rules.max_context if config.says_tokens else None,
+            priority=server.rules.by_priority,
+            max_context=server.rules.max_context if says_tokens else None,
         )
 
     @property
@@ -104,7 +97,8 @@ class ServersEngine:
         )
         if not station.worker.fits(served):
             raise RequestError(
-                f"{speech.num_prompt} prompt and {served.num_output} output tokens do not fit {name}"
+                f"{speech.num_prompt} prompt and {served.num_output} output tokens do not fit "
+                f"{name}"
             )
         done_at = await station.serve(served)
         if served.ending is Ending.OUT_OF_MEMORY:
@@ -132,25 +126,22 @@ class ServersEngine:
 
         A cache in use is not: the requests that go on keep their old KV.
         """
-        return all(
-            [station.worker.update_weights(version) for station in self._stations.values()]
-        )
+        flushed = [station.worker.update_weights(version) for station in self._stations.values()]
+        return all(flushed)
 
-    def _completion(
-        self, served: Request, speech: Speech, name: str, seconds: float
-    ) -> Completion:
+    def _completion(self, served: Request, speech: Speech, name: str, seconds: float) -> Completion:
         """What the caller gets; of an aborted request, what it had said."""
         num_output = served.num_generated
         prefill, decode = self._alone(speech, num_output)
         service = min(prefill + decode, seconds)
         ids: array[int] = array("i")
-        if self._config.says_tokens:
+        if self._says_tokens:
             ids.frombytes(speech.output[: 4 * num_output])
         is_aborted = served.ending is Ending.ABORTED
         return Completion(
             finish_reason=FinishReason.ABORT if is_aborted else speech.finish_reason,
             token_ids=ids,
-            logprobs=array("f", (-1.0,)) * num_output if self._config.says_tokens else None,
+            logprobs=array("f", (-1.0,)) * num_output if self._says_tokens else None,
             prompt_tokens=speech.num_prompt,
             cached_tokens=served.num_cached,
             output_tokens=num_output,
@@ -162,10 +153,10 @@ class ServersEngine:
         )
 
     def _alone(self, speech: Speech, num_output: int) -> tuple[float, float]:
-        timer, context = self._config.timer, speech.num_prompt
+        context = speech.num_prompt
         new = max(1, context - speech.num_known)
-        prefill = timer.prefill_seconds(new, attended_tokens(new, context))
-        return prefill, num_output * timer.decode_seconds(1, context + num_output / 2)
+        prefill = self._timer.prefill(new, attended_pairs(new, context))
+        return prefill, num_output * self._timer.decode(1, context + num_output / 2)
 
 
 def _spans(served: Request) -> tuple[VersionSpan, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rolloutkit.sim.sglang.memory import Memory
+
 
 class DecodeMoments(msgspec.Struct, kw_only=True):
     """Sums over decode steps: how many, batch sizes b, times t in microseconds, generated tokens.
@@ -48,6 +50,12 @@ class Counters(msgspec.Struct, kw_only=True):
     num_preempted_requests: int = 0
     decode: DecodeMoments = msgspec.field(default_factory=DecodeMoments)
 
+    def count_retraction(self, num_input: int, num_output: int) -> None:
+        """A request that must start anew."""
+        self.num_retracted_requests += 1
+        self.num_retracted_input_tokens += num_input
+        self.num_retracted_output_tokens += num_output
+
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """A moment of a server. `num_used_tokens` and `mamba_used_slots` leave idle samples out."""
@@ -80,3 +88,35 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         if self.mamba_used_slots is None or not self.mamba_capacity_slots:
             return None
         return self.mamba_used_slots / self.mamba_capacity_slots
+
+
+def report(
+    memory: Memory,
+    counters: Counters,
+    *,
+    num_running: int,
+    num_waiting: int,
+    max_running: int,
+    new_token_ratio: float,
+    is_paused: bool,
+) -> Load:
+    """The figures of this moment."""
+    states, tree = memory.states, memory.tree
+    return Load(
+        num_running_reqs=num_running,
+        num_waiting_reqs=num_waiting,
+        max_total_num_tokens=memory.kv.capacity,
+        max_running_requests=max_running,
+        num_used_tokens=memory.kv.num_used - tree.evictable_tokens,
+        kv_available_tokens=memory.kv.num_free,
+        kv_evictable_tokens=tree.evictable_tokens,
+        mamba_capacity_slots=None if states is None else states.capacity,
+        mamba_used_slots=None if states is None else states.num_used - tree.evictable_states,
+        mamba_available_slots=None if states is None else states.num_free,
+        mamba_evictable_slots=None if states is None else tree.evictable_states,
+        new_token_ratio=new_token_ratio,
+        evicted_tokens_total=tree.num_evicted_tokens,
+        num_retracted_requests_total=counters.num_retracted_requests,
+        is_paused=is_paused,
+        counters=msgspec.structs.replace(counters, decode=msgspec.structs.replace(counters.decode)),
+    )

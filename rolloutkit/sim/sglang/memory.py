@@ -7,6 +7,8 @@ the tree and those of requests make up each pool; nothing is freed twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rolloutkit.sim.sglang.pools import Pool
 from rolloutkit.sim.sglang.request import Request
 from rolloutkit.sim.sglang.rules import StateRules, WorkerRules
@@ -80,7 +82,7 @@ class Memory:
         assert request.node is not None
         self.tree.unlock(request.node)
 
-    def extend(self, batch: list[tuple[Request, int]]) -> None:
+    def extend(self, batch: Sequence[tuple[Request, int]]) -> None:
         """Take KV and slots for a prefill batch: requests, and how far each is computed."""
         if self.states is not None:
             slots = [(request, self._slots_of_running - request.num_slots) for request, _ in batch]
@@ -205,9 +207,7 @@ class Memory:
             assert request.state_at is not None
             length = min(length, request.state_at)
         length = length // self._page_tokens * self._page_tokens
-        inserted = self.tree.insert(
-            request.tokens, length, request.num_protected, state=has_states
-        )
+        inserted = self.tree.insert(request.tokens, length, request.num_protected, state=has_states)
         prompt = request.num_prompt // self._page_tokens * self._page_tokens
         if self._rules.split_at_prompt and not has_states and 0 < prompt < length:
             self.tree.insert(request.tokens, prompt, prompt)

@@ -49,7 +49,7 @@ class Pool:
     def give_back(self, count: int) -> None:
         """Units that were taken."""
         self.num_used -= count
-        assert 0 <= count
-        assert 0 <= self.num_used
+        assert count >= 0
+        assert self.num_used >= 0
         if self._made_of is not None:
             self._made_of.give_back(count * self._size)

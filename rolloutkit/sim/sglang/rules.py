@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -78,7 +78,7 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return min(self.max_context, self.kv_tokens - self.page_tokens) - 1
 
 
-VLLM = {
+VLLM: dict[str, Any] = {
     "is_mixed": True,
     "overlap": False,
     "clip_new_tokens": 0,

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from rolloutkit.sim.sglang.request import Request
+from rolloutkit.sim.sglang.rules import Retraction, WorkerRules
 
 
 class RunningBatch:
@@ -120,6 +121,22 @@ class RunningBatch:
     def promised_to(self, request: Request, ratio: float) -> float:
         """The same for one of them."""
         return ratio * min(request.max_new - self.num_generated(request), self._clip)
+
+    def by_worth(self, rules: WorkerRules) -> list[Request]:
+        """Its requests, those that are retracted last first."""
+
+        def worth(request: Request) -> tuple[float, ...]:
+            length = (self.num_generated(request), -request.num_prompt)
+            match rules.retraction:
+                case Retraction.LENGTH:
+                    return length
+                case Retraction.PRIORITY:
+                    return (request.priority, *length)
+                case Retraction.YOUNGEST:
+                    urgency = request.priority if rules.by_priority else 0.0
+                    return (urgency, -request.join_order)
+
+        return sorted(self, key=worth, reverse=True)
 
     def _out_at(self, request: Request) -> int:
         return request.max_new - request.num_generated + request.decoded_since

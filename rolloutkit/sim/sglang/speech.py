@@ -1,4 +1,4 @@
-"""What simulated requests say, as token ids: the same seed gives the same tokens, whatever else runs.
+"""What simulated requests say, as token ids: the same seed, the same tokens, whatever else runs.
 
 Prefixes are found by their ids, so that different samples must say different things, and the same
 sample the same things again. A stream is an endless string of ids; position p of stream k is a hash

@@ -170,7 +170,9 @@ class RadixTree:
                 self.evictable_tokens += above.num_tokens
                 self._offer(above)
 
-    def insert(self, tokens: bytes, length: int, num_owned: int, *, state: bool = False) -> Inserted:
+    def insert(
+        self, tokens: bytes, length: int, num_owned: int, *, state: bool = False
+    ) -> Inserted:
         """Keep the first `length` tokens, whose KV the caller holds from `num_owned` on.
 
         What is new passes to the tree; what others had cached meanwhile is given back to the pool.
