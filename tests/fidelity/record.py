@@ -26,13 +26,14 @@ class Server(NamedTuple):
     """How a server is asked, and what its scripts should look like."""
 
     ask: Callable[[str, array, Turn], Answer]
-    scale: int = 1
+    scale: int = 1  # of all lengths
+    has_aborts: bool = True  # whether it says what an aborted turn had said
 
 
 def main(kind: str, url: str, path: Path, arguments: dict[str, int]) -> None:
     """Ask everything and write the recording."""
     server = SERVERS[kind]
-    script = Script(SEED, scale=server.scale)
+    script = Script(SEED, scale=server.scale, has_aborts=server.has_aborts)
     turns: list[Turn] = []
     answers: list[Answer] = []
     contexts: list[array[int]] = []
@@ -84,7 +85,28 @@ def post(url: str, body: dict):
     return urlopen(Request(url, data, {"content-type": "application/json"}), timeout=600)
 
 
-SERVERS = {"sglang": Server(ask_sglang)}
+def ask_vllm(url: str, prompt: array, turn: Turn) -> Answer:
+    """One turn through `/v1/completions`; an abort would hide what it had said."""
+    body = {
+        "model": "smollm2",
+        "prompt": prompt.tolist(),
+        "max_tokens": turn.max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    with post(f"{url}/v1/completions", body) as reply:
+        answer = json.load(reply)
+    details = answer["usage"]["prompt_tokens_details"] or {}
+    return Answer(details.get("cached_tokens") or 0, answer["choices"][0]["token_ids"])
+
+
+SERVERS = {
+    "sglang": Server(ask_sglang),
+    "vllm": Server(ask_vllm, has_aborts=False),
+    # Long prompts of a tiny model: a block holds a whole state.
+    "vllm_hybrid": Server(ask_vllm, scale=4, has_aborts=False),
+}
 
 if __name__ == "__main__":
     kind, url, path, *named = sys.argv[1:]

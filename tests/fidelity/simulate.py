@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 
+import msgspec
+
 from rolloutkit.sim.sglang.request import Ending, Request
-from rolloutkit.sim.sglang.rules import WorkerRules
+from rolloutkit.sim.sglang.rules import VLLM, WorkerRules
 from rolloutkit.sim.sglang.worker import Worker
 from tests.fidelity.turns import Recording, prompt_of
 
@@ -25,7 +27,7 @@ class UnitTimer:
 def rules_of(recording: Recording) -> WorkerRules:
     """The rules of a server that was started so; sequential turns are the same without overlap."""
     arguments = recording.arguments
-    return WorkerRules(
+    rules = WorkerRules(
         kv_tokens=arguments["max_total_tokens"],
         page_tokens=arguments["page_size"],
         chunked_prefill_tokens=arguments["chunked_prefill_size"],
@@ -33,6 +35,7 @@ def rules_of(recording: Recording) -> WorkerRules:
         max_context=arguments["context_length"],
         overlap=False,
     )
+    return rules if recording.server == "sglang" else msgspec.structs.replace(rules, **VLLM)
 
 
 def cached_tokens(recording: Recording, rules: WorkerRules) -> list[int]:

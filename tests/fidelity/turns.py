@@ -75,10 +75,12 @@ class Script:
         group_size: int = 4,
         longest: int = 900,
         scale: int = 1,
+        has_aborts: bool = True,
     ) -> None:
         self._rng = random.Random(seed)
         self._longest = longest * scale
         self._scale = scale
+        self._has_aborts = has_aborts
         self._groups = [self._rng.randint(120, 330) * scale for _ in range(num_groups)]
         self._last: dict[tuple[int, int], int | None] = {
             (group, sample): None for group in range(num_groups) for sample in range(group_size)
@@ -92,7 +94,7 @@ class Script:
         last = self._last[sample]
         what = rng.random()
         max_tokens = rng.randint(1, 14) * (1 if self._scale == 1 else 4)
-        abort_after = rng.randint(2, 10) if rng.random() < 0.07 else None
+        abort_after = rng.randint(2, 10) if rng.random() < 0.07 and self._has_aborts else None
         if abort_after is not None:
             max_tokens = 400
         if last is None or len(contexts[last]) > self._longest:

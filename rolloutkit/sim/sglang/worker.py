@@ -60,6 +60,13 @@ class _Decode(NamedTuple):
     num_rows: int
 
 
+class Held(NamedTuple):
+    """Tokens of KV, and state slots."""
+
+    tokens: int
+    slots: int
+
+
 class Worker:
     """Costs O(log n) a request, O(length of its path) for its prefix, and evictions."""
 
@@ -166,6 +173,20 @@ class Worker:
             new_token_ratio=self._ratio.value,
             is_paused=self._pause is not None,
         )
+
+    def held(self) -> Held:
+        """What requests hold beside the tree, counted one by one: with it every unit is found."""
+        in_flight = isinstance(self._batch, _Decode)
+        in_flight = in_flight or (isinstance(self._batch, _Prefill) and self._batch.decodes_along)
+        ahead = 1 if in_flight else 0  # a step's pages are taken when it starts
+        page, tokens, slots = self.rules.page_tokens, 0, 0
+        for request in {*self._alive(), *self._leaving}:
+            kv = request.num_kv
+            if request in self._running:
+                kv += self._running.step - request.decoded_since + ahead
+            tokens += -(-kv // page) * page - request.num_protected
+            slots += request.num_slots
+        return Held(tokens, slots)
 
     def advance(self, now: float) -> list[Request]:
         """Let time pass up to `now`; a batch ends if it is due."""
