@@ -7,7 +7,7 @@ from array import array
 import msgspec
 
 from rolloutkit.sim.sglang.request import Ending, Request
-from rolloutkit.sim.sglang.rules import VLLM, WorkerRules
+from rolloutkit.sim.sglang.rules import VLLM, StateRules, WorkerRules
 from rolloutkit.sim.sglang.worker import Worker
 from tests.fidelity.turns import Recording, prompt_of
 
@@ -35,7 +35,22 @@ def rules_of(recording: Recording) -> WorkerRules:
         max_context=arguments["context_length"],
         overlap=False,
     )
-    return rules if recording.server == "sglang" else msgspec.structs.replace(rules, **VLLM)
+    if recording.server == "sglang":
+        return rules
+    block = rules.page_tokens  # vLLM's first one stays empty
+    rules = msgspec.structs.replace(rules, kv_tokens=rules.kv_tokens - block, **VLLM)
+    if "blocks_per_state" not in arguments:
+        return rules
+    unit = block * arguments["blocks_per_state"]
+    states = StateRules(
+        unit_tokens=unit,
+        chunk_tokens=block,
+        track_tokens=None,
+        num_tracking=1,
+        stops_at_branches=True,
+        leaves_last=True,
+    )
+    return msgspec.structs.replace(rules, states=states)
 
 
 def cached_tokens(recording: Recording, rules: WorkerRules) -> list[int]:

@@ -38,12 +38,21 @@ RULES = {
     "no buffer": WorkerRules(
         **SMALL, overlap=False, states=StateRules(slots=12, chunk_tokens=8, num_tracking=0)
     ),
+    "shared memory": WorkerRules(
+        **{**SMALL, "kv_tokens": 1_280},
+        states=StateRules(unit_tokens=32, chunk_tokens=8, track_tokens=16),
+    ),
     "vllm": WorkerRules(**SMALL, page_tokens=16, **VLLM),
     "vllm hybrid": WorkerRules(
         **{**SMALL, "kv_tokens": 1_280},
         page_tokens=16,
         states=StateRules(
-            slots=40, unit_tokens=32, chunk_tokens=16, track_tokens=16, num_tracking=1
+            unit_tokens=32,
+            chunk_tokens=16,
+            track_tokens=None,
+            num_tracking=1,
+            stops_at_branches=True,
+            leaves_last=True,
         ),
         **VLLM,
     ),
@@ -213,34 +222,56 @@ steps = st.lists(
 @order_examples
 @given(steps=steps, page=st.sampled_from([1, 4]), has_states=st.booleans())
 def test_what_was_used_last_is_evicted_last(steps, page, has_states):
-    kv, slots = Pool("tokens", 10_000), Pool("slots", 1_000)
-    tree = RadixTree(kv, slots if has_states else None, page_tokens=page)
-    locked = []
+    driven = DrivenTree(page, has_states)
+
     for what, ids, flag in steps:
-        tokens = ids.tobytes()
-        if what == "insert":
-            length = len(ids) // page * page
-            kv.take(length)
-            if has_states and length:
-                slots.take(1)
-            took = length > 0 and tree.insert(tokens, length, 0, state=has_states).took_state
-            if has_states and length and not took:
-                slots.give_back(1)
-        elif what in ("match", "lock"):
-            expected = longest_match(tree, tokens, page, has_states)
-            found = tree.match(tokens, len(ids))
-            assert found.num_tokens == expected
-            assert found.node.depth == expected
-            if what == "lock" and found.node.parent is not None:
-                tree.lock(found.node)
-                locked.append(found.node)
-        elif what == "unlock" and locked:
-            tree.unlock(locked.pop(0 if flag else -1))
-        elif what == "evict":
-            evict_one(tree, kv)
-        elif what == "evict state" and has_states:
-            evict_one_state(tree, slots)
-        check_tree(tree)
+        driven.do(what, ids, flag)
+        check_tree(driven.tree)
+
+
+class DrivenTree:
+    """A tree, and what is done to it."""
+
+    def __init__(self, page, has_states):
+        self.kv = Pool("tokens", 10_000)
+        self.slots = Pool("slots", 1_000) if has_states else None
+        self.page = page
+        self.tree = RadixTree(self.kv, self.slots, page_tokens=page)
+        self.locked = []
+
+    def do(self, what, ids, flag):
+        match what:
+            case "insert":
+                self.insert(ids)
+            case "match" | "lock":
+                self.match(ids, lock=what == "lock")
+            case "unlock" if self.locked:
+                self.tree.unlock(self.locked.pop(0 if flag else -1))
+            case "evict":
+                evict_one(self.tree, self.kv)
+            case "evict state" if self.slots is not None:
+                evict_one_state(self.tree, self.slots)
+
+    def insert(self, ids):
+        length = len(ids) // self.page * self.page
+        if not length:
+            return
+        self.kv.take(length)
+        if self.slots is None:
+            self.tree.insert(ids.tobytes(), length, 0)
+            return
+        self.slots.take(1)
+        if not self.tree.insert(ids.tobytes(), length, 0, state=True).took_state:
+            self.slots.give_back(1)
+
+    def match(self, ids, *, lock):
+        expected = longest_match(self.tree, ids.tobytes(), self.page, self.slots is not None)
+        found = self.tree.match(ids.tobytes(), len(ids))
+        assert found.num_tokens == expected
+        assert found.node.depth == expected
+        if lock and found.node.parent is not None:
+            self.tree.lock(found.node)
+            self.locked.append(found.node)
 
 
 def longest_match(tree, tokens, page, has_states):

@@ -133,7 +133,7 @@ class Intake:
         memory.lock(request)
         rest = request.num_fill - request.num_prefix
         fits = budget.fits(rest, request.max_new - request.num_generated, memory.available_tokens)
-        extend = budget.cut(rest) if fits else 0
+        extend = self._stop(request, budget.cut(rest)) if fits else 0
         if not extend or (extend < rest and self.cut is not None):
             memory.unlock(request)
             memory.reject(request)
@@ -149,6 +149,13 @@ class Intake:
         if verdict is Verdict.NO_TOKENS:
             self.is_full = True
         return verdict is Verdict.CONTINUE
+
+    def _stop(self, request: Request, extend: int) -> int:
+        """Stop a prefill where paths part, if the state there is to be kept."""
+        states, branch = self._rules.states, request.branch_at
+        if states is None or not states.stops_at_branches or branch is None or self.cut is not None:
+            return extend
+        return min(extend, branch - request.num_prefix)
 
     def _take_waiting(
         self,

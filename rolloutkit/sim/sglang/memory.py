@@ -30,7 +30,9 @@ class Memory:
             page_tokens=rules.page_tokens,
             max_states_per_path=None if rules.states is None else rules.states.max_per_path,
             evicts_pages=rules.evicts_pages,
+            shares_memory=rules.states is not None and rules.states.unit_tokens > 0,
         )
+        self._track_tokens = rules.track_tokens
         # Of one memory for both: what a state is worth in KV tokens.
         self._state_tokens = 0 if rules.states is None else rules.states.unit_tokens
 
@@ -49,7 +51,7 @@ class Memory:
         request.node = found.node
         request.num_prefix = request.num_protected = request.num_kv = found.num_tokens
         request.branch_at = None
-        if self.states is None:
+        if self._state_rules is None or self.states is None:
             return
         branch = found.num_full // self._rules.grid_tokens * self._rules.grid_tokens
         if branch > found.num_tokens:
@@ -149,9 +151,9 @@ class Memory:
 
     def track_decode(self, request: Request) -> None:
         """Note the last state that was kept while it decoded, after its prefix."""
-        if self._state_rules is None or not self._state_rules.num_tracking:
+        track = self._track_tokens
+        if track is None:
             return
-        track = self._rules.track_tokens
         boundary = request.num_kv // track * track
         if boundary > request.num_prefix:
             request.state_at = boundary
@@ -173,7 +175,11 @@ class Memory:
 
     def _evict_states(self, count: int) -> None:
         assert self.states is not None
-        if self.states.num_free < count:
+        if self.states.num_free >= count:
+            return
+        if self._state_tokens:
+            self._evict(count * self._state_tokens)
+        else:
             self.tree.evict_states(count)
 
     @property
@@ -187,6 +193,8 @@ class Memory:
         if rules is None or not rules.num_tracking:
             return
         grid, start = self._rules.grid_tokens, request.num_prefix
+        if rules.leaves_last:
+            end = min(end, request.num_fill - 1)
         extend = end - start
         if extend < grid:
             return
@@ -227,4 +235,5 @@ def _state_pool(rules: StateRules | None, kv: Pool) -> Pool | None:
         return None
     if not rules.unit_tokens:
         return Pool("state slots", rules.slots)
-    return Pool("state slots", rules.slots, made_of=kv, size=rules.unit_tokens)
+    unit = rules.unit_tokens
+    return Pool("state slots", kv.capacity // unit, made_of=kv, size=unit)

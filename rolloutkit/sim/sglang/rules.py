@@ -27,10 +27,12 @@ class Retraction(StrEnum):
 class StateRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Recurrent states of a hybrid model: how many there are, and where they are kept."""
 
-    slots: Count
-    unit_tokens: int = 0  # a slot is so many KV tokens of one memory; 0 = a pool of its own
+    slots: Annotated[int, msgspec.Meta(ge=0)] = 0  # of a pool of their own
+    unit_tokens: int = 0  # or one memory for both, in which a slot is so many KV tokens
     chunk_tokens: Count = 64  # of the model's kernels; states exist at their ends only
-    track_tokens: Count = 256  # while decoding, a state is kept every so many tokens
+    track_tokens: Count | None = 256  # while decoding, a state is kept every so many tokens
+    stops_at_branches: bool = False  # a state where paths part is kept beside the prompt's own
+    leaves_last: bool = False  # no state at the last token of a prompt, which is computed anyway
     num_tracking: Annotated[int, msgspec.Meta(ge=0)] = 2  # slots beside the active one (ping-pong)
     max_per_path: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
@@ -67,9 +69,10 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return math.lcm(chunk, self.page_tokens)
 
     @property
-    def track_tokens(self) -> int:
-        """A state that decoding keeps is at a multiple of it."""
-        assert self.states is not None
+    def track_tokens(self) -> int | None:
+        """A state that decoding keeps is at a multiple of it; None: it keeps none."""
+        if self.states is None or not self.states.track_tokens or not self.states.num_tracking:
+            return None
         return math.lcm(self.grid_tokens, self.states.track_tokens)
 
     @property

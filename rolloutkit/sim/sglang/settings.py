@@ -154,14 +154,15 @@ def _vllm_rules(
         attending = sum(layer.attention is not None for layer in spec.layers)
         unit = block * math.ceil(recurrent / attending)
         states = StateRules(
-            slots=max(1, tokens // unit),
             unit_tokens=unit,
             chunk_tokens=block,
-            track_tokens=block,
+            track_tokens=None,
             num_tracking=1,
+            stops_at_branches=True,
+            leaves_last=True,
         )
     return WorkerRules(
-        kv_tokens=max(1, tokens // block * block),
+        kv_tokens=max(1, (tokens // block - 1) * block),  # its first block stays empty
         page_tokens=block,
         states=states,
         max_running=settings.max_running_requests,

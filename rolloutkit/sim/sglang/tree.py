@@ -33,6 +33,7 @@ class Node:
         "num_locks",
         "num_state_locks",
         "parent",
+        "state_used_at",
     )
 
     def __init__(self, key: bytes, parent: Node | None) -> None:
@@ -43,6 +44,7 @@ class Node:
         self.num_locks = 0  # of requests that use the path down to here or further
         self.num_state_locks = 0  # of requests that started from this very node
         self.accessed_at = 0
+        self.state_used_at = 0
 
     @property
     def num_tokens(self) -> int:
@@ -94,6 +96,7 @@ class RadixTree:
         page_tokens: int = 1,
         max_states_per_path: int | None = None,
         evicts_pages: bool = False,
+        shares_memory: bool = False,
     ) -> None:
         self._kv = kv
         self._states = states
@@ -101,6 +104,7 @@ class RadixTree:
         self._page_bytes = page_tokens * TOKEN_BYTES
         self._max_states_per_path = max_states_per_path
         self._evicts_pages = evicts_pages
+        self._shares_memory = shares_memory
         self.num_evicted_tokens = 0  # since the start
         self.num_evicted_states = 0
         self._clock = 0
@@ -144,9 +148,10 @@ class RadixTree:
             at += common
             if self._states is None or node.has_state:
                 best, best_at = node, at
+        self._clock += _TICK
         if best.has_state:
             self._lru.move_to_end(best)
-        self._clock += _TICK
+            best.state_used_at = self._clock
         for tick, above in enumerate(best.path()):
             self._access(above, self._clock - tick)
         return Match(best, best_at // TOKEN_BYTES, at // TOKEN_BYTES)
@@ -196,18 +201,22 @@ class RadixTree:
     def evict_tokens(self, num_free: int) -> None:
         """Evict leaves, the least recently used first, until so many tokens are free or none is
         left.
+
+        Where states are made of tokens too, a state goes whose last use is longer ago.
         """
-        while self._kv.num_free < num_free and self._leaves:
-            accessed_at, _, node = heapq.heappop(self._leaves)
-            if accessed_at != node.accessed_at or not self._is_evictable(node):
-                continue
-            if self._evicts_pages and not node.has_state:
-                short = num_free - self._kv.num_free
-                short = -(-short // self._page_tokens) * self._page_tokens
-                if short < node.num_tokens:
-                    self._shorten(node, short)
-                    return
-            self._remove(node)
+        while self._kv.num_free < num_free and (leaf := self._oldest_leaf()) is not None:
+            if self._shares_memory:
+                state = self._oldest_state()
+                if state is not None and state.state_used_at <= leaf.accessed_at:
+                    self._drop_state(state)
+                    continue
+            heapq.heappop(self._leaves)
+            short = num_free - self._kv.num_free
+            short = -(-short // self._page_tokens) * self._page_tokens
+            if self._evicts_pages and not leaf.has_state and short < leaf.num_tokens:
+                self._shorten(leaf, short)
+            else:
+                self._remove(leaf)
 
     def evict_states(self, num_free: int) -> None:
         """Evict states, the least recently used first, until so many slots are free or none is
@@ -217,7 +226,7 @@ class RadixTree:
         """
         assert self._states is not None
         while self._states.num_free < num_free:
-            node = next((node for node in self._lru if not node.num_state_locks), None)
+            node = self._oldest_state()
             if node is None:
                 return
             if self._is_evictable(node):
@@ -244,6 +253,19 @@ class RadixTree:
         """Nodes with a state, the next to be evicted first."""
         return list(self._lru)
 
+    def _oldest_leaf(self) -> Node | None:
+        """The leaf to be evicted next; it is on top of the heap."""
+        while self._leaves:
+            accessed_at, _, node = self._leaves[0]
+            if accessed_at == node.accessed_at and self._is_evictable(node):
+                return node
+            heapq.heappop(self._leaves)
+        return None
+
+    def _oldest_state(self) -> Node | None:
+        """The state to be evicted next."""
+        return next((node for node in self._lru if not node.num_state_locks), None)
+
     def _common(self, key: bytes, tokens: bytes, at: int, end: int) -> int:
         """Bytes, in whole pages, that the key shares with the tokens from `at` on."""
         size = min(len(key), end - at)
@@ -267,9 +289,12 @@ class RadixTree:
         upper.children[node.key[: self._page_bytes]] = node
         upper.num_locks = node.num_locks
         self.num_nodes += 1
-        self._clock += 2 * _TICK
-        upper.accessed_at = self._clock - _TICK
-        self._access(node, self._clock)
+        if self._evicts_pages:
+            upper.accessed_at = node.accessed_at
+        else:  # as SGLang does, though the lower part was not used
+            self._clock += 2 * _TICK
+            upper.accessed_at = self._clock - _TICK
+            self._access(node, self._clock)
         return upper
 
     def _add(self, parent: Node, key: bytes) -> Node:
@@ -290,6 +315,7 @@ class RadixTree:
         self._lru[node] = None
         self._lru.move_to_end(node)
         self._clock += _TICK
+        node.state_used_at = self._clock
         self._access(node, self._clock)
         if is_new and self._max_states_per_path is not None:
             self._thin_out(node, self._max_states_per_path)
