@@ -21,6 +21,8 @@ from rolloutkit.resources import (
     step_time,
     vllm_block_tokens,
 )
+from rolloutkit.resources.model_spec import Dtype
+from rolloutkit.resources.pools import decode_graph_batch, default_fraction, pool_bytes
 from rolloutkit.sim.sglang.rules import VLLM, Retraction, StateRules, WorkerRules
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -35,8 +37,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gpu: str = "H200"
     tp: Count = 2
     num_workers: Count = 1
+    weights: Dtype | None = None  # None: as the model's configuration says
     memory_bytes: Positive | None = None  # of KV and states, on each GPU; None: what is left
-    mem_fraction_static: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9  # weights and pools
+    mem_fraction_static: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None  # with weights
     mamba_full_memory_ratio: Positive = 0.9
     max_mamba_cache_size: Count | None = None  # slots; None: by the ratio
     max_total_tokens: Count | None = None  # of KV; None: what the states leave
@@ -68,18 +71,18 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 def server_of(settings: ServerSettings) -> Server:
     """Work the settings out. Blocks. Raises ConfigError for what cannot be started."""
     spec = load_model(settings.model)
-    deployment = Deployment(tp=settings.tp, state_dtype=settings.mamba_ssm_dtype)
+    deployment = Deployment(
+        tp=settings.tp, state_dtype=settings.mamba_ssm_dtype, weight_dtype=settings.weights
+    )
     gpu = load_gpu(settings.gpu)
     timer = step_time(spec, deployment, gpu)
     memory = settings.memory_bytes
     if memory is None:
-        usable = gpu.memory_bytes * settings.mem_fraction_static
-        memory = usable - spec.weight_bytes(deployment)
-        if memory <= 0:
-            raise ConfigError(
-                f"engine.tp: the weights of {spec.name} at tp={settings.tp} leave no memory of the "
-                f"{usable / 1e9:.0f} GB that {gpu.name} may use: raise tp"
-            )
+        fraction = settings.mem_fraction_static
+        if fraction is None:
+            batch = decode_graph_batch(gpu, settings.tp)
+            fraction = default_fraction(gpu, deployment, settings.chunked_prefill_size, batch)
+        memory = pool_bytes(spec, deployment, gpu, fraction)
     token = spec.kv_bytes_per_token(deployment)
     if not token:
         raise ConfigError(f"engine.model: {spec.name} keeps no KV cache, which is not simulated")
