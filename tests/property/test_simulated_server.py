@@ -258,10 +258,10 @@ class DrivenTree:
             return
         self.kv.take(length)
         if self.slots is None:
-            self.tree.insert(ids.tobytes(), length, 0)
+            self.tree.insert(ids.tobytes(), length, self.tree.root, 0)
             return
         self.slots.take(1)
-        if not self.tree.insert(ids.tobytes(), length, 0, state=True).took_state:
+        if not self.tree.insert(ids.tobytes(), length, self.tree.root, 0, state=True).took_state:
             self.slots.give_back(1)
 
     def match(self, ids, *, lock):

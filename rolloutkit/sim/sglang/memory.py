@@ -215,13 +215,15 @@ class Memory:
             assert request.state_at is not None
             length = min(length, request.state_at)
         length = length // self._page_tokens * self._page_tokens
-        inserted = self.tree.insert(request.tokens, length, request.num_protected, state=has_states)
+        assert request.node is not None
+        inserted = self.tree.insert(
+            request.tokens, length, request.node, request.num_protected, state=has_states
+        )
+        self.tree.relock(request.node, inserted.node)
+        request.node = inserted.node
         prompt = request.num_prompt // self._page_tokens * self._page_tokens
         if self._rules.split_at_prompt and not has_states and 0 < prompt < length:
-            self.tree.insert(request.tokens, prompt, prompt)
-        self.unlock(request)
-        request.node = inserted.node
-        self.lock(request)
+            self.tree.cut(inserted.node, length, prompt)
         request.num_protected = length
         request.state_at = None
         return inserted.took_state

@@ -73,10 +73,9 @@ class Match(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """Where an insert ended, how much was there before, and whether the state was taken."""
+    """Where an insert ended, and whether the state was taken."""
 
     node: Node
-    num_known: int
     took_state: bool
 
 
@@ -134,26 +133,26 @@ class RadixTree:
         end = limit // self._page_tokens * self._page_bytes
         node = best = self.root
         at = best_at = 0
-        while child := node.children.get(tokens[at : at + self._page_bytes]):
-            common = self._common(child.key, tokens, at, end)
-            if not common:
-                break
-            if common < len(child.key):
-                child = self._split(child, common)
+        page, anywhere = self._page_bytes, self._states is None
+        while child := node.children.get(tokens[at : at + page]):
+            key = child.key
+            if at + len(key) <= end and tokens.startswith(key, at):
+                node = child
+                at += len(key)
+                if anywhere or node.has_state:
+                    best, best_at = node, at
+                continue
+            if common := self._common(key, tokens, at, end):
+                upper = self._split(child, common)
                 at += common
-                if self._states is None:
-                    best, best_at = child, at
-                break
-            node = child
-            at += common
-            if self._states is None or node.has_state:
-                best, best_at = node, at
+                if anywhere:
+                    best, best_at = upper, at
+            break
         self._clock += _TICK
         if best.has_state:
             self._lru.move_to_end(best)
             best.state_used_at = self._clock
-        for tick, above in enumerate(best.path()):
-            self._access(above, self._clock - tick)
+        self._touch(best)
         return Match(best, best_at // TOKEN_BYTES, at // TOKEN_BYTES)
 
     def lock(self, node: Node) -> None:
@@ -162,41 +161,66 @@ class RadixTree:
             if above.num_locks == 0:
                 self.evictable_tokens -= above.num_tokens
             above.num_locks += 1
-        self.evictable_states -= node.has_state and not node.num_state_locks
-        node.num_state_locks += 1
+        self._lock_state(node, +1)
 
     def unlock(self, node: Node) -> None:
         """Undo one `lock` of the node."""
-        node.num_state_locks -= 1
-        self.evictable_states += node.has_state and not node.num_state_locks
+        self._lock_state(node, -1)
         for above in node.path():
             above.num_locks -= 1
             if above.num_locks == 0:
                 self.evictable_tokens += above.num_tokens
                 self._offer(above)
 
+    def relock(self, old: Node, new: Node) -> None:
+        """Lock another node instead, whose path goes through the old one. O(distance)."""
+        above = new
+        while above is not old:
+            if above.num_locks == 0:
+                self.evictable_tokens -= above.num_tokens
+            above.num_locks += 1
+            assert above.parent is not None
+            above = above.parent
+        self._lock_state(old, -1)
+        self._lock_state(new, +1)
+
     def insert(
-        self, tokens: bytes, length: int, num_owned: int, *, state: bool = False
+        self, tokens: bytes, length: int, start: Node, num_known: int, *, state: bool = False
     ) -> Inserted:
-        """Keep the first `length` tokens, whose KV the caller holds from `num_owned` on.
+        """Keep the first `length` tokens. The caller holds their KV from `num_known` on, where
+        `start` ends.
 
         What is new passes to the tree; what others had cached meanwhile is given back to the pool.
         With `state` the caller also hands over the state at the end, unless there is one already.
         """
         end = length // self._page_tokens * self._page_bytes
-        node = self.root
-        at = 0
+        node, at = start, num_known * TOKEN_BYTES
+        self._clock += _TICK
+        self._touch(start)
         while at < end and (child := node.children.get(tokens[at : at + self._page_bytes])):
             self._clock += _TICK
             self._access(child, self._clock)
             common = self._common(child.key, tokens, at, end)
             node = child if common == len(child.key) else self._split(child, common)
             at += common
-        num_known = at // TOKEN_BYTES
-        self._kv.give_back(max(0, num_known - num_owned))
+        self._kv.give_back(at // TOKEN_BYTES - num_known)
         if at < end:
             node = self._add(node, tokens[at:end])
-        return Inserted(node, num_known, state and self._keep_state(node))
+        return Inserted(node, state and self._keep_state(node))
+
+    def cut(self, node: Node, depth: int, at: int) -> None:
+        """Have a node end at the token `at` of the path to `node`, which is `depth` tokens long,
+        and use the path up to there.
+        """
+        while node.parent is not None and depth - node.num_tokens >= at:
+            depth -= node.num_tokens
+            node = node.parent
+        self._clock += _TICK
+        if depth == at or node.parent is None:
+            self._touch(node)
+            return
+        self._touch(node.parent)
+        self._split(node, (at - depth + node.num_tokens) * TOKEN_BYTES)
 
     def evict_tokens(self, num_free: int) -> None:
         """Evict leaves, the least recently used first, until so many tokens are free or none is
@@ -332,6 +356,21 @@ class RadixTree:
                 continue
             self._drop_state(node)
             excess -= 1
+
+    def _lock_state(self, node: Node, change: int) -> None:
+        was_free = not node.num_state_locks
+        node.num_state_locks += change
+        if node.has_state:
+            self.evictable_states += (not node.num_state_locks) - was_free
+
+    def _touch(self, node: Node) -> None:
+        """Access a path, its end last."""
+        at = self._clock
+        self._access(node, at)
+        while (above := node.parent) is not None:  # it has children: it is no leaf
+            at -= 1
+            above.accessed_at = at
+            node = above
 
     def _access(self, node: Node, at: int) -> None:
         node.accessed_at = at
