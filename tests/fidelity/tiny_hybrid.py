@@ -6,12 +6,10 @@ Runs in the server's environment. Three layers of Gated DeltaNet and one of atte
 projection is its own: tied to the embedding, this server gives all tokens the same probability.
 """
 
+import importlib
 import shutil
 import sys
 from pathlib import Path
-
-import torch
-from transformers import AutoModelForCausalLM, Qwen3NextConfig
 
 CONFIG = {
     "vocab_size": 49_152,
@@ -39,8 +37,10 @@ CONFIG = {
 
 def main(folder: Path, tokenizer: Path) -> None:
     """Write the model."""
+    torch, transformers = map(importlib.import_module, ("torch", "transformers"))
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Qwen3NextConfig(**CONFIG)).to(torch.bfloat16)
+    config = transformers.Qwen3NextConfig(**CONFIG)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         if (tokenizer / name).exists():

@@ -3,10 +3,11 @@
 import asyncio
 from array import array
 
+import msgspec
 import pytest
 
 from rolloutkit.errors import ConfigError, EngineError, RequestError
-from rolloutkit.sim.sglang import Pause, Server, ServersEngine, ServerSettings, server_of
+from rolloutkit.sim.sglang import Pause, ServersEngine, ServerSettings, StateRules, server_of
 from rolloutkit.sim.sglang.speaking import SglangConfig, SglangEngine
 from rolloutkit.sim.sglang.speech import RecordedSpeaker
 from rolloutkit.sim.worker import Sizes
@@ -111,16 +112,8 @@ async def test_what_is_not_token_ids_or_names_no_worker_is_refused():
 
 async def test_a_server_without_slots_fails_everybody():
     server = server_of(ServerSettings(model="ling-3.0-flash", weights="fp8"))
-    states = {name: getattr(server.rules.states, name) for name in ("chunk_tokens", "num_tracking")}
-    few = type(server.rules.states)(slots=4, **states)
-    rules = {name: getattr(server.rules, name) for name in server.rules.__struct_fields__}
-    server = Server(
-        rules=type(server.rules)(**{**rules, "states": few, "max_running": 8}),
-        timer=server.timer,
-        kv_bytes_per_token=server.kv_bytes_per_token,
-        state_bytes=server.state_bytes,
-        memory_bytes=server.memory_bytes,
-    )
+    rules = msgspec.structs.replace(server.rules, states=StateRules(slots=4), max_running=8)
+    server = msgspec.structs.replace(server, rules=rules)
     speaker = RecordedSpeaker(lambda request: Sizes(3_000, 3_000, 500), 0)
     engine = ServersEngine(server, 1, speaker, says_tokens=False)
     requests = [request_of([1], sample=n) for n in range(3)]

@@ -280,8 +280,8 @@ def test_the_more_urgent_goes_first_where_the_server_goes_by_priority():
         for request in requests:
             worker.submit(request, 0.0)
         until_idle(worker)
-        started = sorted(range(3), key=lambda index: requests[index].started_at)
-        assert started == order
+        started = [request.started_at or 0.0 for request in requests]
+        assert sorted(range(3), key=started.__getitem__) == order
 
 
 def test_a_far_more_urgent_request_drives_others_out():
