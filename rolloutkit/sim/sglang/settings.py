@@ -15,7 +15,6 @@ from rolloutkit.errors import ConfigError
 from rolloutkit.resources import (
     Deployment,
     ModelSpec,
-    StepTime,
     load_gpu,
     load_model,
     step_time,
@@ -24,6 +23,7 @@ from rolloutkit.resources import (
 from rolloutkit.resources.model_spec import Dtype
 from rolloutkit.resources.pools import decode_graph_batch, default_fraction, pool_bytes
 from rolloutkit.sim.sglang.rules import VLLM, Retraction, StateRules, WorkerRules
+from rolloutkit.sim.sglang.worker import StepTimer
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -62,7 +62,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One server of a configuration, worked out."""
 
     rules: WorkerRules
-    timer: StepTime
+    timer: StepTimer
     kv_bytes_per_token: int  # on each GPU, as is what follows
     state_bytes: int
     memory_bytes: float
