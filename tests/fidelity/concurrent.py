@@ -30,6 +30,7 @@ from tests.fidelity.turns import VOCABULARY
 
 NUM_TURNS, GROUP_SIZE = 6, 4
 SHARED_TOKENS, FIRST_TOKENS = 200, 260
+START_SECONDS = 0.05  # between two samples, so that it is known who comes first
 
 
 class Turn(NamedTuple):
@@ -64,6 +65,7 @@ async def on_real(url: str, num_samples: int) -> Outcome:
 
         async def live(sample: int) -> None:
             nonlocal cached, prompt
+            await asyncio.sleep(sample * START_SECONDS)
             shared = random.Random(sample // GROUP_SIZE)
             own = random.Random(1_000 + sample)
             context = [shared.choice(VOCABULARY) for _ in range(SHARED_TOKENS)]
@@ -147,6 +149,7 @@ async def on_simulated(rules: WorkerRules, timer: LineTimer, num_samples: int) -
 
     async def live(sample: int) -> None:
         nonlocal cached, prompt
+        await asyncio.sleep(sample * START_SECONDS)
         for index, turn in enumerate(turns_of(sample)):
             request = GenerateRequest(
                 sample_id=SampleId(f"group-{sample // GROUP_SIZE}", sample),

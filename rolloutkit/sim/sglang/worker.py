@@ -189,7 +189,7 @@ class Worker:
         return Held(tokens, slots)
 
     def advance(self, now: float) -> list[Request]:
-        """Let time pass up to `now`; a batch ends if it is due."""
+        """Let time pass up to `now`; a batch ends if it is due, and the next one starts."""
         if self.wakes_at is None or now < self.wakes_at:
             return []
         batch, self._batch = self._batch, None
@@ -201,9 +201,11 @@ class Worker:
         return self._report()
 
     def _stir(self, now: float, *, must_look: bool) -> list[Request]:
-        """Schedule if nothing runs; else have the scheduler look after the current step."""
+        """Have the scheduler look after the current step, or if nothing runs at the end of this
+        moment: what comes at once goes into one batch.
+        """
         if self._batch is None:
-            self._schedule(now)
+            self.wakes_at = now
         elif must_look and isinstance(self._batch, _Decode):
             started_at, step_seconds, steps, _ = self._batch
             begun = math.ceil((now - started_at) / step_seconds - _ROUNDING)

@@ -46,6 +46,12 @@ def hybrid(slots=40, **rules):
     return worker_of(states=StateRules(**states), **rules)
 
 
+def submit(worker, request, now):
+    """It comes alone: the scheduler looks before the next one."""
+    worker.submit(request, now)
+    worker.advance(now)
+
+
 def until_idle(worker, now=0.0):
     while worker.wakes_at is not None:
         now = worker.wakes_at
@@ -56,7 +62,7 @@ def until_idle(worker, now=0.0):
 def serve(worker, prompt, output=1, now=None, **options):
     """One request alone; what was cached of its prompt."""
     request = request_of(prompt, output, **options)
-    worker.submit(request, now if now is not None else 0.0)
+    submit(worker, request, now if now is not None else 0.0)
     until_idle(worker)
     assert request.ending is Ending.DONE
     return request
@@ -121,7 +127,18 @@ def test_siblings_that_come_at_once_compute_their_prompt_each():
 
     until_idle(worker)
 
-    # The first one started alone; the others came while it was prefilled, and found its prompt.
+    assert [request.num_cached for request in requests] == [0, 0, 0]
+
+
+def test_siblings_of_a_request_that_runs_find_its_prompt():
+    worker = worker_of()
+    prompt = ids(100, 1)
+    requests = [request_of(prompt, 2) for _ in range(3)]
+    for request in requests:
+        submit(worker, request, 0.0)
+
+    until_idle(worker)
+
     assert [request.num_cached for request in requests] == [0, 99, 99]
 
 
@@ -184,7 +201,7 @@ def test_a_running_request_pins_its_states():
     worker = hybrid()
     first = serve(worker, ids(640, 1), 2)
     second = request_of(context_of(first) + ids(640, 2), 50)
-    worker.submit(second, 0.0)
+    submit(worker, second, 0.0)
     worker.advance(worker.wakes_at)
 
     states = worker.memory.states
@@ -224,7 +241,7 @@ def test_a_path_keeps_only_its_last_states_where_asked():
 
 def test_too_few_slots_stop_the_server():
     worker = hybrid(slots=3)
-    worker.submit(request_of(ids(640, 1), 5), 0.0)
+    submit(worker, request_of(ids(640, 1), 5), 0.0)
 
     with pytest.raises(PoolExhausted, match=r"1 state slots are needed and 0 of 3 are free"):
         until_idle(worker)
@@ -253,8 +270,8 @@ def test_what_running_requests_may_still_say_is_set_aside():
     worker = worker_of(kv_tokens=2_000, max_context=1_900)
     first = request_of(ids(500, 1), 100, max_new=1_000)
     second = request_of(ids(900, 2), 10)
-    worker.submit(first, 0.0)
-    worker.submit(second, 0.0)
+    submit(worker, first, 0.0)
+    submit(worker, second, 0.0)
     worker.advance(worker.wakes_at)
 
     assert second.started_at is None  # 900 + 0.7 * 999 do not fit the 1,500 that are left
@@ -266,7 +283,7 @@ def test_nobody_overtakes_the_head_of_the_queue():
     worker = worker_of(kv_tokens=1_000, max_context=900)
     requests = [request_of(ids(600, 1), 20), request_of(ids(600, 2), 5), request_of(ids(9, 3), 5)]
     for request in requests:
-        worker.submit(request, 0.0)
+        submit(worker, request, 0.0)
 
     until_idle(worker)
 
@@ -278,7 +295,7 @@ def test_the_more_urgent_goes_first_where_the_server_goes_by_priority():
         worker = worker_of(max_running=1, by_priority=by_priority)
         requests = [request_of(ids(10, n), 2, priority=float(n)) for n in range(3)]
         for request in requests:
-            worker.submit(request, 0.0)
+            submit(worker, request, 0.0)
         until_idle(worker)
         started = [request.started_at or 0.0 for request in requests]
         assert sorted(range(3), key=started.__getitem__) == order
@@ -288,9 +305,9 @@ def test_a_far_more_urgent_request_drives_others_out():
     worker = worker_of(max_running=1, preemption_threshold=10.0)
     slow = request_of(ids(10, 1), 50)
     urgent = request_of(ids(10, 2), 5, priority=20.0)
-    worker.submit(slow, 0.0)
+    submit(worker, slow, 0.0)
     worker.advance(worker.wakes_at)
-    worker.submit(urgent, 5.0)
+    submit(worker, urgent, 5.0)
 
     until_idle(worker)
 
@@ -302,8 +319,8 @@ def test_a_far_more_urgent_request_drives_others_out():
 def test_a_long_prompt_is_cut_and_the_rest_comes_first():
     worker = worker_of(chunked_prefill_tokens=100)
     long, short = request_of(ids(250, 1), 2), request_of(ids(10, 2), 2)
-    worker.submit(long, 0.0)
-    worker.submit(short, 0.0)
+    submit(worker, long, 0.0)
+    submit(worker, short, 0.0)
 
     until_idle(worker)
 
@@ -325,7 +342,7 @@ def retracted_by(retraction):
         request_of(ids(100, 3), 150, priority=0.0),
     ]
     for request in requests:
-        worker.submit(request, 0.0)
+        submit(worker, request, 0.0)
     while not worker.load().num_retracted_requests_total:
         worker.advance(worker.wakes_at)
     first = next(index for index, request in enumerate(requests) if request.num_retractions)
@@ -346,7 +363,7 @@ def test_a_request_that_is_alone_and_too_long_is_given_up():
     worker = worker_of(kv_tokens=300, max_context=900, clip_new_tokens=0)
     worker.memory.kv.take(150)  # somebody else's
     request = request_of(ids(100, 1), 100)
-    worker.submit(request, 0.0)
+    submit(worker, request, 0.0)
 
     until_idle(worker)
 
@@ -357,7 +374,7 @@ def test_a_request_that_is_alone_and_too_long_is_given_up():
 def test_what_a_retracted_request_computed_is_not_shared():
     worker = worker_of()
     request = request_of(ids(500, 1), 50)
-    worker.submit(request, 0.0)
+    submit(worker, request, 0.0)
     worker.advance(worker.wakes_at)
     worker.pause(Pause.RETRACT, 3.5)
     worker.advance(worker.wakes_at)
@@ -376,7 +393,7 @@ def test_what_a_retracted_request_computed_is_not_shared():
 def test_an_aborted_request_says_one_more_token_and_leaves_its_kv():
     worker = worker_of()
     request = request_of(ids(100, 1), 50)
-    worker.submit(request, 0.0)
+    submit(worker, request, 0.0)
     worker.advance(worker.wakes_at)
 
     ended = worker.abort(request, 3.5)
@@ -391,8 +408,8 @@ def test_an_aborted_request_says_one_more_token_and_leaves_its_kv():
 def test_a_waiting_request_that_is_aborted_is_gone_at_once():
     worker = worker_of(max_running=1)
     first, second = request_of(ids(100, 1), 50), request_of(ids(100, 2), 50)
-    worker.submit(first, 0.0)
-    worker.submit(second, 0.0)
+    submit(worker, first, 0.0)
+    submit(worker, second, 0.0)
 
     assert worker.abort(second, 0.5) == [second]
     assert worker.abort(second, 0.5) == []
@@ -402,7 +419,7 @@ def test_a_waiting_request_that_is_aborted_is_gone_at_once():
 def test_a_prompt_that_is_aborted_halfway_is_dropped():
     worker = worker_of(chunked_prefill_tokens=100)
     request = request_of(ids(450, 1), 5)
-    worker.submit(request, 0.0)
+    submit(worker, request, 0.0)
     worker.advance(worker.wakes_at)
 
     worker.abort(request, 1.5)
@@ -416,10 +433,10 @@ def test_a_prompt_that_is_aborted_halfway_is_dropped():
 def test_an_abort_pause_ends_what_runs_and_holds_what_comes():
     worker = worker_of()
     running, later = request_of(ids(100, 1), 50), request_of(ids(100, 2), 5)
-    worker.submit(running, 0.0)
+    submit(worker, running, 0.0)
     worker.advance(worker.wakes_at)
     worker.pause(Pause.ABORT, 2.5)
-    worker.submit(later, 2.6)
+    submit(worker, later, 2.6)
     until_idle(worker)
 
     assert running.ending is Ending.ABORTED
@@ -432,7 +449,7 @@ def test_an_abort_pause_ends_what_runs_and_holds_what_comes():
 def test_requests_that_are_paused_in_place_go_on_where_they_were():
     worker = worker_of()
     request = request_of(ids(100, 1), 10)
-    worker.submit(request, 0.0)
+    submit(worker, request, 0.0)
     worker.advance(worker.wakes_at)
     worker.pause(Pause.IN_PLACE, 3.5)
     until_idle(worker)
