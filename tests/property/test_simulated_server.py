@@ -6,11 +6,12 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rolloutkit.sim.sglang.batches import Pause
 from rolloutkit.sim.sglang.pools import Pool
 from rolloutkit.sim.sglang.request import Ending, Request
 from rolloutkit.sim.sglang.rules import VLLM, StateRules, WorkerRules
 from rolloutkit.sim.sglang.tree import RadixTree
-from rolloutkit.sim.sglang.worker import Pause, Worker
+from rolloutkit.sim.sglang.worker import Worker
 from tests.property.examples import order_examples, ticks
 
 

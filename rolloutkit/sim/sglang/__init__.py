@@ -6,11 +6,12 @@
 `docs/simulation.md` says what is modelled, and how it was held against real servers.
 """
 
+from rolloutkit.sim.sglang.batches import Pause
 from rolloutkit.sim.sglang.engine import ServersEngine
 from rolloutkit.sim.sglang.load import Load
 from rolloutkit.sim.sglang.rules import StateRules, WorkerRules
 from rolloutkit.sim.sglang.settings import Server, ServerSettings, server_of
-from rolloutkit.sim.sglang.worker import Pause, Worker
+from rolloutkit.sim.sglang.worker import Worker
 
 __all__ = [
     "Load",

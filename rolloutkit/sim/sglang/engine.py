@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from rolloutkit.errors import EngineError, RequestError
 from rolloutkit.protocols import Capabilities, OnProgress
 from rolloutkit.resources import attended_pairs
+from rolloutkit.sim.sglang.batches import Pause
 from rolloutkit.sim.sglang.load import Load
 from rolloutkit.sim.sglang.pools import PoolExhausted
 from rolloutkit.sim.sglang.request import Ending, Request
 from rolloutkit.sim.sglang.settings import Server
 from rolloutkit.sim.sglang.speech import Speaker, Speech
-from rolloutkit.sim.sglang.worker import Pause, Worker
+from rolloutkit.sim.sglang.worker import Worker
 from rolloutkit.types import (
     Completion,
     FinishReason,

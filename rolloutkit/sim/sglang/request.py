@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from rolloutkit.sim.sglang.tree import TOKEN_BYTES, Node
+from rolloutkit.sim.sglang.node import TOKEN_BYTES, Node
 
 
 class Ending(StrEnum):

@@ -22,8 +22,8 @@ from rolloutkit.resources import (
 )
 from rolloutkit.resources.model_spec import Dtype
 from rolloutkit.resources.pools import decode_graph_batch, default_fraction, pool_bytes
+from rolloutkit.sim.sglang.batches import StepTimer
 from rolloutkit.sim.sglang.rules import VLLM, Retraction, StateRules, WorkerRules
-from rolloutkit.sim.sglang.worker import StepTimer
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from rolloutkit.engines.lengths import LengthDraw
 from rolloutkit.errors import RequestError
-from rolloutkit.sim.sglang.tree import TOKEN_BYTES
+from rolloutkit.sim.sglang.node import TOKEN_BYTES
 from rolloutkit.sim.worker import Sizes
 from rolloutkit.types import FinishReason, GenerateRequest, SampleId, TokenPrompt
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import NamedTuple, Protocol
 
 from rolloutkit.resources import attended_pairs
+from rolloutkit.sim.sglang.batches import Decode, Held, Pause, Prefill, StepTimer
 from rolloutkit.sim.sglang.intake import Intake
 from rolloutkit.sim.sglang.load import Counters, Load, report
 from rolloutkit.sim.sglang.memory import Memory
@@ -25,46 +24,6 @@ from rolloutkit.sim.sglang.running import RunningBatch
 
 MAX_STEPS = 32  # of decoding at one go, so that their length follows the contexts
 _ROUNDING = 1e-9  # of a step: an arrival that is so nearly at its start is there
-
-
-class StepTimer(Protocol):
-    """How long a worker takes for a batch, in seconds; `resources.StepTime` is one."""
-
-    def decode(self, num_running: float, context_tokens: float) -> float:
-        """One decode step of requests with so many tokens of context in all."""
-        ...
-
-    def prefill(self, num_tokens: float, attended: float) -> float:
-        """One prefill; `attended` counts pairs of a computed token and one that it attends to."""
-        ...
-
-
-class Pause(StrEnum):
-    """What becomes of the requests of a server that is paused."""
-
-    ABORT = "abort"
-    RETRACT = "retract"  # they start anew, with what they have said
-    IN_PLACE = "in_place"  # they go on from where they are
-
-
-class _Prefill(NamedTuple):
-    requests: list[Request]
-    cut: Request | None  # of them, the one that goes on in the next batch
-    decodes_along: bool
-
-
-class _Decode(NamedTuple):
-    started_at: float
-    step_seconds: float
-    steps: int
-    num_rows: int
-
-
-class Held(NamedTuple):
-    """Tokens of KV, and state slots."""
-
-    tokens: int
-    slots: int
 
 
 class Worker:
@@ -80,7 +39,7 @@ class Worker:
         self._queue = WaitingQueue(by_priority=rules.by_priority)
         self._running = RunningBatch(rules.page_tokens, rules.clip_new_tokens)
         self._intake = Intake(rules, self.memory, self._queue, self._running, self.counters)
-        self._batch: _Prefill | _Decode | None = None
+        self._batch: Prefill | Decode | None = None
         self._pause: Pause | None = None
         self._ratio = NewTokenRatio(rules)
         self._aborting: list[Request] = []  # since the scheduler looked last
@@ -96,7 +55,7 @@ class Worker:
     @property
     def num_running(self) -> int:
         """Requests that hold memory."""
-        prefilling = self._batch.requests if isinstance(self._batch, _Prefill) else ()
+        prefilling = self._batch.requests if isinstance(self._batch, Prefill) else ()
         also = {request for request in (*prefilling, self._intake.cut) if request is not None}
         return len(self._running) + len(also) + len(self._leaving)
 
@@ -176,8 +135,8 @@ class Worker:
 
     def held(self) -> Held:
         """What requests hold beside the tree, counted one by one: with it every unit is found."""
-        in_flight = isinstance(self._batch, _Decode)
-        in_flight = in_flight or (isinstance(self._batch, _Prefill) and self._batch.decodes_along)
+        in_flight = isinstance(self._batch, Decode)
+        in_flight = in_flight or (isinstance(self._batch, Prefill) and self._batch.decodes_along)
         ahead = 1 if in_flight else 0  # a step's pages are taken when it starts
         page, tokens, slots = self.rules.page_tokens, 0, 0
         for request in {*self._alive(), *self._leaving}:
@@ -193,7 +152,7 @@ class Worker:
         if self.wakes_at is None or now < self.wakes_at:
             return []
         batch, self._batch = self._batch, None
-        if isinstance(batch, _Decode):
+        if isinstance(batch, Decode):
             self._end_decode(batch)
         elif batch is not None:
             self._end_prefill(batch)
@@ -206,7 +165,7 @@ class Worker:
         """
         if self._batch is None:
             self.wakes_at = now
-        elif must_look and isinstance(self._batch, _Decode):
+        elif must_look and isinstance(self._batch, Decode):
             started_at, step_seconds, steps, _ = self._batch
             begun = math.ceil((now - started_at) / step_seconds - _ROUNDING)
             steps = min(steps, max(1, begun))
@@ -220,7 +179,7 @@ class Worker:
 
     def _alive(self) -> Iterator[Request]:
         yield from self._running
-        if isinstance(self._batch, _Prefill):
+        if isinstance(self._batch, Prefill):
             yield from self._batch.requests
         elif self._intake.cut is not None:
             yield self._intake.cut
@@ -228,7 +187,7 @@ class Worker:
 
     # The end of a batch.
 
-    def _end_decode(self, batch: _Decode) -> None:
+    def _end_decode(self, batch: Decode) -> None:
         steps = batch.steps
         self.counters.decode.add(steps, batch.num_rows, steps * batch.step_seconds)
         if steps > 1:  # the first one got its pages when it started
@@ -241,7 +200,7 @@ class Worker:
             self.memory.track_decode(request)
             self._settle(request)
 
-    def _end_prefill(self, batch: _Prefill) -> None:
+    def _end_prefill(self, batch: Prefill) -> None:
         if batch.decodes_along:
             self._advance_running(1)
         for request in batch.requests:
@@ -350,7 +309,7 @@ class Worker:
         seconds = self._timer.prefill(num_computed, attended)
         self.counters.prefill_compute += num_tokens
         self.counters.prefill_busy_us += seconds * 1e6
-        self._batch = _Prefill(requests, self._intake.cut, decodes_along)
+        self._batch = Prefill(requests, self._intake.cut, decodes_along)
         self.wakes_at = now + seconds
 
     # Decoding.
@@ -370,7 +329,7 @@ class Worker:
         context = running.context_tokens + rows * (steps - 1) / 2
         context += sum(request.num_kv for request in overshooting)
         seconds = self._timer.decode(rows, context)
-        self._batch = _Decode(now, seconds, steps, rows)
+        self._batch = Decode(now, seconds, steps, rows)
         self.wakes_at = now + steps * seconds
 
     def _overshooting(self) -> list[Request]:

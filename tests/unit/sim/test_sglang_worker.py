@@ -5,10 +5,11 @@ from array import array
 
 import pytest
 
+from rolloutkit.sim.sglang.batches import Pause
 from rolloutkit.sim.sglang.pools import PoolExhausted
 from rolloutkit.sim.sglang.request import Ending, Request
 from rolloutkit.sim.sglang.rules import VLLM, Retraction, StateRules, WorkerRules
-from rolloutkit.sim.sglang.worker import Pause, Worker
+from rolloutkit.sim.sglang.worker import Worker
 
 STEP = 1.0
 
