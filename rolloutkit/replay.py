@@ -29,7 +29,9 @@ from rolloutkit.sim.lives_bound import lives_bound
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
 from rolloutkit.sim.sampling import draw_batch
-from rolloutkit.sim.uncontended import UncontendedEngine
+from rolloutkit.sim.sglang import ServersEngine, ServerSettings, server_of
+from rolloutkit.sim.sglang.speech import RecordedSpeaker
+from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.types import SampleId, Trajectory
 
 
@@ -173,7 +175,7 @@ def bound_seconds(replay: Replay, summary: Summary) -> float | None:
     """The best lower bound that is known of the batch: what its run said, or a tighter one."""
     engine = replay.config.engine
     bounds = [summary.lower_bound_seconds]
-    if not isinstance(engine, RecordedConfig):
+    if isinstance(engine, ReferenceConfig | UncontendedConfig):
         tight = lives_bound(replay.lives.values(), engine, replay.config.actions)
         bounds.append(None if tight is None else tight.seconds)
     return max((bound for bound in bounds if bound is not None), default=None)
@@ -195,17 +197,30 @@ def _engine(replay: Replay, batch: LifeBatch) -> Engine:
             return RecordedEngine(parallelism or replay.parallelism, batch)
         case ReferenceConfig() as config:
             return ReferenceEngine(config, batch.sizes_of)
+        case ServerSettings() as config:
+            speaker = RecordedSpeaker(batch.sizes_of, replay.config.batch.shared_tokens)
+            return ServersEngine(server_of(config), config.num_workers, speaker, says_tokens=False)
         case config:
             return UncontendedEngine(config, batch.sizes_of)
 
 
 def _budget(config: ReplayConfig) -> MemoryBudget | None:
     """The memory of a worker, where it is simulated and samples are to be parked."""
-    engine = config.engine
-    if not config.parking or not isinstance(engine, ReferenceConfig):
+    if not config.parking:
         return None
-    return MemoryBudget(
-        capacity_bytes=engine.memory_bytes,
-        bytes_per_token=engine.timing.kv_bytes_per_token,
-        bytes_per_sample=2 * engine.timing.state_bytes,
-    )
+    match config.engine:
+        case ReferenceConfig() as engine:
+            return MemoryBudget(
+                capacity_bytes=engine.memory_bytes,
+                bytes_per_token=engine.timing.kv_bytes_per_token,
+                bytes_per_sample=2 * engine.timing.state_bytes,
+            )
+        case ServerSettings() as engine:
+            server = server_of(engine)
+            return MemoryBudget(
+                capacity_bytes=int(server.memory_bytes),
+                bytes_per_token=server.kv_bytes_per_token,
+                bytes_per_sample=2 * server.state_bytes,
+            )
+        case _:
+            return None

@@ -20,6 +20,7 @@ _OURS = {  # kind: its module, and what its classes are called
     "llamacpp": ("engines.llamacpp", "LlamaCpp"),
     "openai": ("engines.openai", "OpenAI"),
     "sim_reference": ("sim.speaking", "Speaking"),
+    "sim_sglang": ("sim.sglang.speaking", "Sglang"),
     "simulated": ("engines.simulated", "Simulated"),
 }
 REAL_ENGINES = frozenset({"llamacpp", "openai"})  # they need sockets, which virtual time refuses
@@ -68,6 +69,7 @@ def tokenizer_path(choice: Component) -> Path | None:
     from rolloutkit.assets import bundled_model, checked_model
     from rolloutkit.engines.llamacpp import LlamaCppConfig
     from rolloutkit.engines.simulated import SimulatedConfig
+    from rolloutkit.sim.sglang.speaking import SglangConfig
     from rolloutkit.sim.speaking import SpeakingConfig
 
     match choice.config:
@@ -75,7 +77,7 @@ def tokenizer_path(choice: Component) -> Path | None:
             return checked_model(Path(model), sha256).path
         case LlamaCppConfig():
             return bundled_model().path
-        case SimulatedConfig() | SpeakingConfig():
+        case SimulatedConfig() | SpeakingConfig() | SglangConfig():
             try:
                 return bundled_model().path
             except ConfigError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -15,15 +15,18 @@ from rolloutkit.errors import ConfigError
 from rolloutkit.record.numeric import Fills, NumericRule
 from rolloutkit.sim.recorded import RecordedConfig
 from rolloutkit.sim.reference import ReferenceConfig
+from rolloutkit.sim.sglang import ServerSettings, server_of
+from rolloutkit.sim.sglang.speaking import SglangConfig
 from rolloutkit.sim.speaking import SpeakingConfig
 from rolloutkit.sim.uncontended import UncontendedConfig
 
-ReplayEngine: TypeAlias = RecordedConfig | ReferenceConfig | UncontendedConfig
+ReplayEngine: TypeAlias = RecordedConfig | ReferenceConfig | ServerSettings | UncontendedConfig
 """The engines that ask the recording for the sizes or durations of calls."""
 
 _ENGINES: Mapping[str, type[Any]] = {
     "recorded": RecordedConfig,
     "sim_reference": SpeakingConfig,  # of which a replay leaves the drawn lengths aside
+    "sim_sglang": SglangConfig,  # likewise
     "uncontended": UncontendedConfig,
 }
 
@@ -40,6 +43,8 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rule: NumericRule = NumericRule.AUTO  # how files of numbers are completed
     fill_tokens: Count | None = None  # for unknown token counts; null refuses them
     fill_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # for unknown tool times
+    # Of the first prompt, what the samples of a task share, for engines that find prefixes.
+    shared_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
     def fills(self) -> Fills:
@@ -92,17 +97,28 @@ def _engine(section: dict[str, Any]) -> ReplayEngine:
             f"engine.kind: a replay needs one of {', '.join(_ENGINES)}, got {kind!r}{hint}"
         )
     config = convert(fields, _ENGINES[kind], "engine")
-    return _without_lengths(config) if isinstance(config, SpeakingConfig) else config
+    match config:
+        case SpeakingConfig():
+            return _without_lengths(config, ReferenceConfig)
+        case SglangConfig():
+            settings = _without_lengths(config, ServerSettings)
+            server_of(settings)  # which says early what cannot be started
+            return settings
+        case _:
+            return config
 
 
-def _without_lengths(config: SpeakingConfig) -> ReferenceConfig:
+_Engine = TypeVar("_Engine", ReferenceConfig, ServerSettings)
+
+
+def _without_lengths(config: msgspec.Struct, kind: type[_Engine]) -> _Engine:
     """The engine whose lengths are recorded; it refuses settings of drawn ones."""
-    plain = SpeakingConfig()
-    kept = ReferenceConfig.__struct_fields__
-    for name in SpeakingConfig.__struct_fields__:
+    plain = type(config)()
+    kept = kind.__struct_fields__
+    for name in config.__struct_fields__:
         value = getattr(config, name)
         if name not in kept and value != getattr(plain, name):
             raise ConfigError(
                 f"engine.{name}: lengths are those of the recording: leave it out, got {value!r}"
             )
-    return ReferenceConfig(**{name: getattr(config, name) for name in kept})
+    return kind(**{name: getattr(config, name) for name in kept})

@@ -84,7 +84,7 @@ def test_other_settings_give_another_makespan(capsys):
     assert faster["makespan_seconds"] < recorded["makespan_seconds"]
 
 
-@pytest.mark.parametrize("engine", ["recorded", "sim_reference"])
+@pytest.mark.parametrize("engine", ["recorded", "sim_reference", "sim_sglang"])
 def test_two_replays_write_the_same_bytes(capsys, engine):
     record(capsys)
     options = (f"engine={engine}", "batch.num_groups=4", "batch.num_earlier=4")

@@ -79,7 +79,7 @@ def test_an_openai_engine_needs_its_address_only():
         ("engine=openai", "engine.base_url: not set"),
         (
             "engine.kind=vlm",
-            "engine.kind: expected one of llamacpp, openai, sim_reference, simulated, got 'vlm'",
+            "expected one of llamacpp, openai, sim_reference, sim_sglang, simulated, got 'vlm'",
         ),
         ("engine.slots=3", "engine.slots: unknown key: did you mean 'num_slots'?"),
         ("engine.quantization=Q2", "engine.quantization: expected one of auto, Q8_0"),

@@ -12,6 +12,7 @@ from rolloutkit.engines.openai import OpenAIConfig
 from rolloutkit.engines.simulated import SimulatedConfig
 from rolloutkit.sim import ScriptedConfig
 from rolloutkit.sim.recorded import RecordedConfig
+from rolloutkit.sim.sglang.speaking import SglangConfig
 from rolloutkit.sim.speaking import SpeakingConfig
 from rolloutkit.sim.uncontended import UncontendedConfig
 from rolloutkit_bfcl import BfclConfig
@@ -36,6 +37,7 @@ def test_base_lists_every_setting_with_its_default():
         ("engine/llamacpp", LlamaCppConfig, {}),
         ("engine/openai", OpenAIConfig, {"base_url": "???"}),
         ("engine/sim_reference", SpeakingConfig, {}),
+        ("engine/sim_sglang", SglangConfig, {}),
         ("engine/recorded", RecordedConfig, {}),
         ("engine/simulated", SimulatedConfig, {}),
         ("engine/uncontended", UncontendedConfig, {}),
