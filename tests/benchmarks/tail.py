@@ -1,0 +1,172 @@
+"""What the tactics against the tail are worth: the tables of `docs/tail.md`, by `make bench-tail`.
+
+Paired replays of recorded runs with faults by a seed; 16 batches, about 15 CPU minutes. Names of
+experiments as arguments choose some of them.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from rolloutkit.compare import estimate, paired_change
+from rolloutkit.config.replay import load_replay
+from rolloutkit.replay import load_recording, make_replay, summarize_replay
+
+NUM_SEEDS = 16
+DATA = Path(__file__).parents[1] / "data"
+WORKERS = 2
+
+COMMON = (
+    "batch.num_earlier=8",
+    "engine.progress_seconds=5",
+    "actions.order=fifo",
+    "admission.order=dataset",
+)
+MINI = (
+    f"trace={DATA / 'miniswe_gemini3_verified.jsonl.gz'}",
+    "batch.num_groups=16",
+    "engine.model=qwen3-32b",
+)
+WEKA = (
+    f"trace={DATA / 'weka_claude_code.jsonl.gz'}",
+    "batch.num_groups=8",
+    "engine.model=ling-3.0-flash",
+)
+SCENARIOS = {  # S1, S2 and a third of S4 of the policy study
+    "mini-env": (
+        *MINI,
+        "engine.num_workers=4",
+        "actions.step.slots=8",
+        "admission.max_samples=128",
+    ),
+    "mini-bal": (
+        *MINI,
+        "engine.num_workers=2",
+        "actions.step.slots=16",
+        "admission.max_samples=70",
+    ),
+    "weka-env": (*WEKA, "engine.num_workers=1", "actions.step.slots=6", "admission.max_samples=52"),
+}
+HEDGE = "tail.hedge.model_calls=true"
+TIGHT = ("tail.hedge.floor_seconds=10", "tail.hedge.factor=1.5")
+ACTIONS = ("tail.hedge.actions=true", "tail.hedge.idempotent=[tool]")
+STALLS = ("faults.call_stalls=0.0005",)
+HANGS = ("faults.call_hangs=0.0005", "limits.model_progress=600", "limits.model_call=1800")
+TOOL_STALLS = ("faults.action_stalls=0.0005",)
+NO_FAULTS = ()
+
+EXPERIMENTS = {  # faults, and settings by name; the first is what the others are compared with
+    "stalled calls": (STALLS, {"off": (), "hedge": (HEDGE,), "tight hedge": (HEDGE, *TIGHT)}),
+    "hanging calls": (HANGS, {"off": (), "hedge": (HEDGE,)}),
+    "stalled actions": (
+        TOOL_STALLS,
+        {"off": (), "hedge": ACTIONS, "tight hedge": (*ACTIONS, *TIGHT)},
+    ),
+    "no faults": (
+        NO_FAULTS,
+        {
+            "off": (),
+            "hedge calls": (HEDGE,),
+            "tight hedge of calls": (HEDGE, *TIGHT),
+            "hedge actions": ACTIONS,
+        },
+    ),
+    "output cap": (
+        NO_FAULTS,
+        {
+            "off": (),
+            "adaptive": ("tail.output_cap.adaptive=true",),
+            "adaptive, factor 1": (
+                "tail.output_cap.adaptive=true",
+                "tail.output_cap.factor=1",
+            ),
+            "fixed, 4096": ("tail.output_cap.tokens=4096",),
+        },
+    ),
+    "over-sampling": (
+        NO_FAULTS,
+        {
+            "n": (),
+            "n + 1": ("tail.oversampling.extra=1",),
+            "n + 2": ("tail.oversampling.extra=2",),
+        },
+    ),
+}
+
+
+class Outcome(NamedTuple):
+    makespan_seconds: float
+    num_failed: int
+    num_hedges: int
+    num_won: int
+    num_capped: int
+    turns_kept: float
+    lost_tokens: int
+    prompt_tokens: int
+
+
+def play(overrides: tuple[str, ...], seed: int) -> Outcome:
+    config = load_replay("replay", [*overrides, f"batch.seed={seed}"])
+    replay = make_replay(config, load_recording(Path(config.trace), config.batch))
+    summary = summarize_replay(replay)
+    spare, hedges = summary.oversampling, summary.hedges
+    turns = summary.num_turns / summary.num_samples if spare is None else spare.mean_turns_kept
+    return Outcome(
+        summary.makespan_seconds,
+        summary.num_failed,
+        hedges.num_model_calls + hedges.num_actions,
+        hedges.num_won,
+        summary.num_capped_turns,
+        turns,
+        hedges.lost_tokens,
+        hedges.prompt_tokens,
+    )
+
+
+def rows(pool: ProcessPoolExecutor, experiment: str, scenario: str) -> Iterator[str]:
+    faults, settings = EXPERIMENTS[experiment]
+    reference = None
+    for name, overrides in settings.items():
+        run = partial(play, (*COMMON, *SCENARIOS[scenario], *faults, *overrides))
+        outcomes = list(pool.map(run, range(NUM_SEEDS)))
+        makespans = [one.makespan_seconds for one in outcomes]
+        reference = reference or makespans
+        mean, change = estimate(makespans), paired_change(makespans, reference)
+        told = "-" if reference is makespans else f"{change.mean:+.1f} ± {change.plus_minus:.1f} %"
+        cells = (
+            f"{scenario}, {name}",
+            f"{mean.mean:.0f} ± {mean.plus_minus:.0f}",
+            told,
+            f"{sum(one.num_failed for one in outcomes)}",
+            f"{fmean(one.num_hedges for one in outcomes):.1f}",
+            f"{fmean(one.num_won for one in outcomes):.1f}",
+            f"{fmean(one.lost_tokens for one in outcomes):.0f}",
+            f"{fmean(one.num_capped for one in outcomes):.1f}",
+            f"{fmean(one.turns_kept for one in outcomes):.1f}",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def main(chosen: list[str]) -> None:
+    began = time.monotonic()
+    with ProcessPoolExecutor(WORKERS) as pool:
+        for experiment in chosen or EXPERIMENTS:
+            print(f"\n### {experiment}\n")
+            print(
+                "| | makespan, s | change | failed, all batches | hedges a batch | won | "
+                "lost tokens | capped turns | mean turns kept |"
+            )
+            print("|---|---|---|---|---|---|---|---|---|", flush=True)
+            for scenario in SCENARIOS:
+                for row in rows(pool, experiment, scenario):
+                    print(row, flush=True)
+    print(f"\n{time.monotonic() - began:.0f} s, {NUM_SEEDS} seeds, {WORKERS} processes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
