@@ -311,6 +311,8 @@ class Orchestrator:
         del self._lives[sample_id], self._sample_jobs[sample_id]
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
+        if life.closed_for is not None:  # also one that ended by itself in the same instant
+            life.ending = None
         is_finished = life.ending is not None and life.ending.status is Status.COMPLETED
         try:
             permit.release()

@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import msgspec
+
 from rolloutkit.compare import estimate, paired_change
-from rolloutkit.config.replay import load_replay
+from rolloutkit.config.replay import BatchOptions, load_replay
+from rolloutkit.record.lives import Recording
 from rolloutkit.replay import load_recording, make_replay, summarize_replay
 
 NUM_SEEDS = 16
@@ -27,30 +30,23 @@ COMMON = (
     "actions.order=fifo",
     "admission.order=dataset",
 )
-MINI = (
-    f"trace={DATA / 'miniswe_gemini3_verified.jsonl.gz'}",
-    "batch.num_groups=16",
-    "engine.model=qwen3-32b",
-)
-WEKA = (
-    f"trace={DATA / 'weka_claude_code.jsonl.gz'}",
-    "batch.num_groups=8",
-    "engine.model=ling-3.0-flash",
-)
-SCENARIOS = {  # S1, S2 and a third of S4 of the policy study
-    "mini-env": (
-        *MINI,
-        "engine.num_workers=4",
-        "actions.step.slots=8",
-        "admission.max_samples=128",
-    ),
+SCENARIOS = {  # half of S2 and a third of S4 of the policy study
     "mini-bal": (
-        *MINI,
-        "engine.num_workers=2",
-        "actions.step.slots=16",
-        "admission.max_samples=70",
+        f"trace={DATA / 'miniswe_gemini3_verified.jsonl.gz'}",
+        "batch.num_groups=8",
+        "engine.model=qwen3-32b",
+        "engine.num_workers=1",
+        "actions.step.slots=8",
+        "admission.max_samples=35",
     ),
-    "weka-env": (*WEKA, "engine.num_workers=1", "actions.step.slots=6", "admission.max_samples=52"),
+    "weka-env": (
+        f"trace={DATA / 'weka_claude_code.jsonl.gz'}",
+        "batch.num_groups=8",
+        "engine.model=ling-3.0-flash",
+        "engine.num_workers=1",
+        "actions.step.slots=6",
+        "admission.max_samples=52",
+    ),
 }
 HEDGE = "tail.hedge.model_calls=true"
 TIGHT = ("tail.hedge.floor_seconds=10", "tail.hedge.factor=1.5")
@@ -59,44 +55,31 @@ STALLS = ("faults.call_stalls=0.0005",)
 HANGS = ("faults.call_hangs=0.0005", "limits.model_progress=600", "limits.model_call=1800")
 TOOL_STALLS = ("faults.action_stalls=0.0005",)
 NO_FAULTS = ()
+ADAPTIVE = "tail.output_cap.adaptive=true"
 
 EXPERIMENTS = {  # faults, and settings by name; the first is what the others are compared with
     "stalled calls": (STALLS, {"off": (), "hedge": (HEDGE,), "tight hedge": (HEDGE, *TIGHT)}),
     "hanging calls": (HANGS, {"off": (), "hedge": (HEDGE,)}),
-    "stalled actions": (
-        TOOL_STALLS,
-        {"off": (), "hedge": ACTIONS, "tight hedge": (*ACTIONS, *TIGHT)},
-    ),
+    "stalled actions": (TOOL_STALLS, {"off": (), "hedge": ACTIONS}),
     "no faults": (
         NO_FAULTS,
         {
             "off": (),
-            "hedge calls": (HEDGE,),
+            "hedge of calls": (HEDGE,),
             "tight hedge of calls": (HEDGE, *TIGHT),
-            "hedge actions": ACTIONS,
-        },
-    ),
-    "output cap": (
-        NO_FAULTS,
-        {
-            "off": (),
-            "adaptive": ("tail.output_cap.adaptive=true",),
-            "adaptive, factor 1": (
-                "tail.output_cap.adaptive=true",
-                "tail.output_cap.factor=1",
-            ),
-            "fixed, 4096": ("tail.output_cap.tokens=4096",),
-        },
-    ),
-    "over-sampling": (
-        NO_FAULTS,
-        {
-            "n": (),
-            "n + 1": ("tail.oversampling.extra=1",),
-            "n + 2": ("tail.oversampling.extra=2",),
+            "hedge of actions": ACTIONS,
+            "adaptive cap": (ADAPTIVE,),
+            "adaptive cap, factor 1": (ADAPTIVE, "tail.output_cap.factor=1"),
+            "n + 1 samples": ("tail.oversampling.extra=1",),
+            "n + 2 samples": ("tail.oversampling.extra=2",),
         },
     ),
 }
+
+
+@cache
+def recording(path: str, options: BatchOptions) -> Recording:
+    return load_recording(Path(path), options)
 
 
 class Outcome(NamedTuple):
@@ -112,7 +95,9 @@ class Outcome(NamedTuple):
 
 def play(overrides: tuple[str, ...], seed: int) -> Outcome:
     config = load_replay("replay", [*overrides, f"batch.seed={seed}"])
-    replay = make_replay(config, load_recording(Path(config.trace), config.batch))
+    replay = make_replay(
+        config, recording(config.trace, msgspec.structs.replace(config.batch, seed=0))
+    )
     summary = summarize_replay(replay)
     spare, hedges = summary.oversampling, summary.hedges
     turns = summary.num_turns / summary.num_samples if spare is None else spare.mean_turns_kept
