@@ -7,7 +7,7 @@ is not called. The policies are pure; the shells around calls are thin.
 from rolloutkit.tail.capped_engine import CappedEngine, OutputCap
 from rolloutkit.tail.groups import GroupCloser, with_spares
 from rolloutkit.tail.hedged_actions import HedgedActions
-from rolloutkit.tail.hedged_engine import HedgedEngine
+from rolloutkit.tail.hedged_engine import NEEDS_PROGRESS, HedgedEngine
 from rolloutkit.tail.hedging import Hedge, HedgeOutcome, Hedging
 from rolloutkit.tail.settings import (
     HedgeSettings,
@@ -17,6 +17,7 @@ from rolloutkit.tail.settings import (
 )
 
 __all__ = [
+    "NEEDS_PROGRESS",
     "CappedEngine",
     "GroupCloser",
     "Hedge",

@@ -31,6 +31,12 @@ from rolloutkit.types import (
 MODEL_CALL = "model_call"
 """The kind of a hedged model call."""
 
+NEEDS_PROGRESS = (
+    "tail.hedge.model_calls: this engine reports no progress, so that a long answer would pass for "
+    "a stall: use one that does (llamacpp, a streaming server, simulated, sim_reference with "
+    "engine.progress_seconds), or turn it off"
+)
+
 _SEED_STEP = 0x9E3779B1  # the 32-bit golden ratio: spreads consecutive positions over the seeds
 
 
@@ -44,11 +50,7 @@ class HedgedEngine:
 
     def __init__(self, engine: Engine, hedging: Hedging, on_hedge: Callable[[Hedge], None]) -> None:
         if not engine.capabilities.progress:
-            raise ConfigError(
-                "tail.hedge.model_calls: this engine reports no progress, so that a long answer "
-                "would pass for a stall: use one that does (llamacpp, a streaming server, "
-                "simulated, sim_reference with engine.progress_seconds), or turn it off"
-            )
+            raise ConfigError(NEEDS_PROGRESS)
         self._engine = engine
         self._stalls = hedging.of(MODEL_CALL)
         self._on_hedge = on_hedge

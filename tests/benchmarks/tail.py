@@ -52,13 +52,18 @@ HEDGE = "tail.hedge.model_calls=true"
 TIGHT = ("tail.hedge.floor_seconds=10", "tail.hedge.factor=1.5")
 ACTIONS = ("tail.hedge.actions=true", "tail.hedge.idempotent=[tool]")
 STALLS = ("faults.call_stalls=0.0005",)
+STALLS_OFTEN = ("faults.call_stalls=0.002",)
 HANGS = ("faults.call_hangs=0.0005", "limits.model_progress=600", "limits.model_call=1800")
 TOOL_STALLS = ("faults.action_stalls=0.0005",)
 NO_FAULTS = ()
 ADAPTIVE = "tail.output_cap.adaptive=true"
 
 EXPERIMENTS = {  # faults, and settings by name; the first is what the others are compared with
-    "stalled calls": (STALLS, {"off": (), "hedge": (HEDGE,), "tight hedge": (HEDGE, *TIGHT)}),
+    "stalled calls, 1 in 2,000": (
+        STALLS,
+        {"off": (), "hedge": (HEDGE,), "tight hedge": (HEDGE, *TIGHT)},
+    ),
+    "stalled calls, 1 in 500": (STALLS_OFTEN, {"off": (), "hedge": (HEDGE,)}),
     "hanging calls": (HANGS, {"off": (), "hedge": (HEDGE,)}),
     "stalled actions": (TOOL_STALLS, {"off": (), "hedge": ACTIONS}),
     "no faults": (
