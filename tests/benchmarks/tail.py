@@ -1,9 +1,10 @@
 """What the tactics against the tail are worth: the tables of `docs/tail.md`, by `make bench-tail`.
 
-Paired replays of recorded runs with faults by a seed; 16 batches, about 15 CPU minutes. Names of
+Paired replays of recorded runs with faults by a seed; 16 batches, about 10 CPU minutes. Names of
 experiments as arguments choose some of them.
 """
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -99,6 +100,7 @@ class Outcome(NamedTuple):
 
 
 def play(overrides: tuple[str, ...], seed: int) -> Outcome:
+    logging.disable(logging.WARNING)  # of the bias, which is what is measured
     config = load_replay("replay", [*overrides, f"batch.seed={seed}"])
     replay = make_replay(
         config, recording(config.trace, msgspec.structs.replace(config.batch, seed=0))
