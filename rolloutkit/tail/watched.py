@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from rolloutkit.clock import now
+from rolloutkit.clock import timer
 from rolloutkit.tail.hedging import HedgeOutcome, Silence, Stalls
 from rolloutkit.tail.race import Race
 
@@ -32,12 +32,24 @@ OnSettled: TypeAlias = Callable[[Settled], None]
 class Watched(Generic[T]):
     """Runs once. `reissue` makes the second run; `on_settled` hears of each and must not raise."""
 
-    __slots__ = ("_hedged_at", "_on_settled", "_race", "_reissue", "_silence", "_stalled", "_timer")
+    __slots__ = (
+        "_hedged_at",
+        "_loop",
+        "_on_settled",
+        "_race",
+        "_reissue",
+        "_silence",
+        "_stalled",
+        "_time",
+        "_timer",
+    )
 
     def __init__(
         self, stalls: Stalls, reissue: Callable[[], Coroutine[Any, Any, T]], on_settled: OnSettled
     ) -> None:
-        self._silence = Silence(stalls, now())
+        self._loop = asyncio.get_running_loop()
+        self._time = timer()
+        self._silence = Silence(stalls, self._time())
         self._reissue = reissue
         self._on_settled = on_settled
         self._race: Race[T] = Race(self._on_reissue_failed)
@@ -57,7 +69,7 @@ class Watched(Generic[T]):
         try:
             value = await self._race.run(first)
             outcome = HedgeOutcome.REISSUE if self._race.rival_won else HedgeOutcome.FIRST
-            self._silence.ended(now())
+            self._silence.ended(self._time())
             return value
         finally:
             self._stop()
@@ -65,7 +77,7 @@ class Watched(Generic[T]):
 
     def heard_first(self, num_tokens: int) -> bool:
         """The first run reports so many tokens. Progress aborts a re-issue that has shown none."""
-        time = now()
+        time = self._time()
         if not self._silence.heard(num_tokens, time):
             return False
         if self._race.first_leads():
@@ -78,8 +90,8 @@ class Watched(Generic[T]):
         self._race.rival_leads()
 
     def _watch(self, due_at: float) -> None:
-        seconds = max(0.0, due_at - now())
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+        seconds = max(0.0, due_at - self._time())
+        self._timer = self._loop.call_later(seconds, self._on_timer)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -88,7 +100,7 @@ class Watched(Generic[T]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        time, due_at = now(), self._silence.due_at()
+        time, due_at = self._time(), self._silence.due_at()
         if time < due_at - _TOLERANCE_SECONDS:  # there was progress, or the bound has risen
             self._watch(due_at)
         elif not self._silence.hedge():
@@ -98,7 +110,7 @@ class Watched(Generic[T]):
 
     def _watch_later(self) -> None:
         """Look again when it has been silent for twice as long."""
-        time = now()
+        time = self._time()
         self._watch(time + self._silence.seconds(time))
 
     def _on_reissue_failed(self) -> None:
@@ -107,5 +119,5 @@ class Watched(Generic[T]):
 
     def _settle(self, outcome: HedgeOutcome) -> None:
         if self._hedged_at is not None:
-            seconds, self._hedged_at = now() - self._hedged_at, None
+            seconds, self._hedged_at = self._time() - self._hedged_at, None
             self._on_settled(Settled(outcome, self._stalled, seconds))
