@@ -52,6 +52,7 @@ from rolloutkit.tail import (
     Hedging,
     OutputCap,
     TailSettings,
+    refuse_stages,
 )
 from rolloutkit.types import SampleId, SamplingParams, Task, Trajectory
 
@@ -110,7 +111,7 @@ def prepare(
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
     _check_names(settings, environments)
-    _check_idempotent(settings)
+    refuse_stages(settings.tail.hedge)
     time = clock.timer()
     started_at = time()
     started = _run_started(engine, environments, settings, num_samples)
@@ -356,16 +357,6 @@ def _check_names(settings: Settings, environments: Mapping[str, Environment]) ->
             raise ConfigError(
                 f"actions.kinds: {kind!r} is no stage of an environment: write NAME.STAGE, NAME "
                 f"one of {known}, STAGE one of {', '.join(Stage)}"
-            )
-
-
-def _check_idempotent(settings: Settings) -> None:
-    """Refuse stages: a session is used by one call at a time."""
-    for kind in settings.tail.hedge.idempotent:
-        if kind.rpartition(".")[2] in set(Stage):
-            raise ConfigError(
-                f"tail.hedge.idempotent: {kind!r} is a stage of a session, which serves one call "
-                "at a time: name kinds that a program calls act() with"
             )
 
 

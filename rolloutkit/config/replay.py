@@ -18,6 +18,7 @@ from rolloutkit.sim.recorded import RecordedConfig
 from rolloutkit.sim.reference import ReferenceConfig
 from rolloutkit.sim.speaking import SpeakingConfig
 from rolloutkit.sim.uncontended import UncontendedConfig
+from rolloutkit.tail import refuse_stages
 
 ReplayEngine: TypeAlias = RecordedConfig | ReferenceConfig | UncontendedConfig
 """The engines that ask the recording for the sizes or durations of calls."""
@@ -90,6 +91,7 @@ def load_replay(
 def _refuse_tactics(sections: ReplaySections, engine: ReplayEngine) -> None:
     """Refuse what a recording, or an engine that only knows durations, cannot show."""
     tail = sections.tail
+    refuse_stages(tail.hedge)
     if tail.oversampling.extra and sections.batch.num_groups is None:
         raise ConfigError(
             f"tail.oversampling.extra: a batch as recorded has no spare samples, got "

@@ -6,7 +6,7 @@ is not called. The policies are pure; the shells around calls are thin.
 
 from rolloutkit.tail.capped_engine import CappedEngine, OutputCap
 from rolloutkit.tail.groups import GroupCloser, with_spares
-from rolloutkit.tail.hedged_actions import HedgedActions
+from rolloutkit.tail.hedged_actions import HedgedActions, refuse_stages
 from rolloutkit.tail.hedged_engine import NEEDS_PROGRESS, HedgedEngine
 from rolloutkit.tail.hedging import Hedge, HedgeOutcome, Hedging
 from rolloutkit.tail.settings import (
@@ -30,5 +30,6 @@ __all__ = [
     "OutputCapSettings",
     "OversamplingSettings",
     "TailSettings",
+    "refuse_stages",
     "with_spares",
 ]

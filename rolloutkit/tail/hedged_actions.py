@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from rolloutkit.protocols import ActionDemand
+from rolloutkit.errors import ConfigError
+from rolloutkit.protocols import ActionDemand, Stage
 from rolloutkit.tail.hedging import Hedge, Hedging
+from rolloutkit.tail.settings import HedgeSettings
 from rolloutkit.tail.watched import Settled, Watched
 
 T = TypeVar("T")
+
+
+def refuse_stages(settings: HedgeSettings) -> None:
+    """Raise ConfigError for stages declared idempotent: a session is used by one call at a time."""
+    for kind in settings.idempotent:
+        if kind.rpartition(".")[2] in set(Stage):
+            raise ConfigError(
+                f"tail.hedge.idempotent: {kind!r} is a stage of a session, which serves one call "
+                "at a time: name kinds that a program calls act() with"
+            )
 
 
 class HedgedActions:

@@ -75,22 +75,24 @@ class Race(Generic[T]):
         rival.cancel()
 
     async def _run(self, first: Awaitable[T]) -> T:
-        failure: Exception | None = None
-        bound = self._bound = asyncio.timeout(None)
+        bound = asyncio.timeout(None)
+        try:
+            value = await self._first(first, bound)
+        except Exception as error:  # noqa: BLE001 - what failed is the caller's, unless the rival wins
+            return await self._follow(None if bound.expired() else error)
+        if self._rival is not None:
+            self._drop_rival(self._rival)
+        for job in self._lost:
+            await job.outcome()
+        return value
+
+    async def _first(self, first: Awaitable[T], bound: asyncio.Timeout) -> T:
+        self._bound = bound
         try:
             async with bound:
-                value = await first
-        except Exception as error:  # noqa: BLE001 - what failed is the caller's, unless the rival wins
-            failure = None if bound.expired() else error
-        else:
+                return await first
+        finally:
             self._bound = None
-            if self._rival is not None:
-                self._drop_rival(self._rival)
-            for job in self._lost:
-                await job.outcome()
-            return value
-        self._bound = None
-        return await self._follow(failure)
 
     async def _follow(self, failure: Exception | None) -> T:
         """Wait for the rival; without one, or when it fails too, raise what the first raised."""

@@ -151,7 +151,7 @@ def test_a_turn_is_appended_once_and_no_issue_outlives_its_run(
     plans, can_continue, tool_seconds, num_samples, slots, ends
 ):
     engine = StallingEngine(plans, can_continue)
-    sink, events, running = CollectSink(), [], Counter()
+    sink, events, running, problems = CollectSink(), [], Counter(), []
     durations = iter(tool_seconds * 100)
 
     async def tool():
@@ -168,6 +168,9 @@ def test_a_turn_is_appended_once_and_no_issue_outlives_its_run(
             await sample.act("tool", tool, idempotent=True)
 
     async def main():
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, problem: problems.append(problem)
+        )
         orchestrator = prepare(
             sink,
             engine=engine,
@@ -194,6 +197,7 @@ def test_a_turn_is_appended_once_and_no_issue_outlives_its_run(
 
     clock.run(main(), time="virtual")
 
+    assert problems == []
     assert engine.num_running == 0
     assert running["now"] == 0
     assert running["most"] <= slots

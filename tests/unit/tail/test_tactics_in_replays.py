@@ -99,6 +99,7 @@ def test_capped_turns_are_counted_and_end_where_the_cap_says():
         (["faults.call_stalls=0.1"], "faults: only calls that report progress"),
         (["engine=recorded", "tail.output_cap.tokens=5"], "tail.output_cap: engine=recorded"),
         (["tail.oversampling.extra=1"], "a batch as recorded has no spare samples, got 1"),
+        (["tail.hedge.idempotent=[bfcl.step]"], "'bfcl.step' is a stage of a session"),
         (["tail.hedge.max_share=2"], "tail.hedge.max_share: expected `float` <= 1.0, got 2"),
         (["tail.hedge.factor=0.5"], "tail.hedge.factor: expected `float` >= 1.0, got 0.5"),
     ],
