@@ -47,10 +47,26 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted, WindowChanged
+from rolloutkit.record.events import (
+    CallHedged,
+    OrderChosen,
+    PoolOpened,
+    RunStarted,
+    WindowChanged,
+)
 from rolloutkit.record.recorder import Recorder
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
+from rolloutkit.tail import (
+    CappedEngine,
+    Hedge,
+    HedgedActions,
+    HedgedEngine,
+    Hedging,
+    OutputCap,
+    TailSettings,
+    refuse_stages,
+)
 from rolloutkit.types import SampleId, SamplingParams, Task, Trajectory
 
 T = TypeVar("T")
@@ -70,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_messages: bool = True  # beside the tokens
     record_responses: bool = False  # what environments answered, in the trace
     rates: ReferenceRates = ReferenceRates()  # of the unit in which lengths are counted
+    tail: TailSettings = TailSettings()
     breaker_failures: int = 10  # so many failures and nothing else: the run stops
 
 
@@ -107,6 +124,7 @@ def prepare(
     if not environments and program is None:
         raise ConfigError("give an environment, a program, or both")
     _check_names(settings, environments)
+    refuse_stages(settings.tail.hedge)
     time = clock.timer()
     started_at = time()
     started = _run_started(engine, environments, settings, num_samples)
@@ -115,6 +133,8 @@ def prepare(
         if recorder is not None and limits.slots is not None and kind not in started.slots:
             recorder.emit(PoolOpened(t=time() - started_at, kind=kind, slots=limits.slots))
 
+    on_hedge = partial(_record_hedge, recorder, time, started_at)
+    hedging = Hedging(settings.tail.hedge)
     foresight = Foresight(
         settings.actions,
         settings.admission,
@@ -145,7 +165,7 @@ def prepare(
             )
 
     services = Services(
-        engine=engine,
+        engine=_with_tactics(engine, settings.tail, hedging, on_hedge),
         capabilities=engine.capabilities,
         renderer=_renderer(engine, renderer),
         environments=environments,
@@ -162,6 +182,7 @@ def prepare(
         seed=settings.seed,
         constrain_calls=_constrains(settings, engine.capabilities),
         priority=policies.priority,
+        hedged_actions=HedgedActions(hedging, on_hedge) if settings.tail.hedge.actions else None,
         keep_messages=settings.keep_messages,
         record_responses=settings.record_responses,
     )
@@ -174,6 +195,7 @@ def prepare(
         sink,
         lookahead=settings.admission.lookahead,
         breaker_failures=settings.breaker_failures,
+        num_spare=settings.tail.oversampling.extra,
     )
 
 
@@ -203,7 +225,7 @@ async def rollout(
         renderer=renderer,
         settings=settings,
         recorder=recorder,
-        num_samples=count_samples(tasks),
+        num_samples=count_samples(tasks, settings),
         history=history,
     )
     async with background(orchestrator.run(tasks), name="rollout") as job:
@@ -249,14 +271,17 @@ def run(
                 renderer=renderer,
                 settings=settings,
                 recorder=recorder,
-                num_samples=count_samples(tasks),
+                num_samples=count_samples(tasks, settings),
                 history=history,
             )
             await orchestrator.run(tasks)
             if keep_history is not None:
                 keep_history(orchestrator.next_history())
+        num_spare = 0 if settings is None else settings.tail.oversampling.extra
         return collected.in_order(
-            SampleId(task.task_id, index) for task in tasks for index in range(task.num_samples)
+            SampleId(task.task_id, index)
+            for task in tasks
+            for index in range(task.num_samples + num_spare)
         )
 
     return run_anywhere(main, time=time)
@@ -290,9 +315,12 @@ def run_anywhere(main: Callable[[], Coroutine[Any, Any, T]], *, time: clock.Time
         raise
 
 
-def count_samples(tasks: TaskSource) -> int | None:
-    """How many samples a source holds; None for a stream."""
-    return sum(task.num_samples for task in tasks) if isinstance(tasks, Sequence) else None
+def count_samples(tasks: TaskSource, settings: Settings | None = None) -> int | None:
+    """How many samples a source holds, spare ones included; None for a stream."""
+    if not isinstance(tasks, Sequence):
+        return None
+    num_spare = 0 if settings is None else settings.tail.oversampling.extra
+    return sum(task.num_samples + num_spare for task in tasks)
 
 
 def _environments(environment: Environment | Sequence[Environment]) -> dict[str, Environment]:
@@ -316,6 +344,17 @@ def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
     if isinstance(given, TokenRenderer):
         check_append_only(given)
     return given
+
+
+def _with_tactics(
+    engine: Engine, tail: TailSettings, hedging: Hedging, on_hedge: Callable[[Hedge], None]
+) -> Engine:
+    """The engine, wrapped by the tactics that are on."""
+    if tail.hedge.model_calls:
+        engine = HedgedEngine(engine, hedging, on_hedge)
+    if tail.output_cap.is_on:
+        engine = CappedEngine(engine, OutputCap(tail.output_cap))
+    return engine
 
 
 def _placement(engine: Engine) -> Placement | None:
@@ -401,6 +440,28 @@ def _record_verdict(
         )
 
 
+def _record_hedge(
+    recorder: Recorder | None, time: Callable[[], float], started_at: float, hedge: Hedge
+) -> None:
+    if recorder is not None:
+        recorder.emit(
+            CallHedged(
+                t=time() - started_at,
+                sample_id=str(hedge.sample_id),
+                attempt=hedge.attempt,
+                chain=hedge.chain,
+                turn=hedge.turn,
+                kind=hedge.kind,
+                stalled_seconds=hedge.stalled_seconds,
+                seconds=hedge.seconds,
+                outcome=hedge.outcome.value,
+                received_tokens=hedge.received_tokens,
+                prompt_tokens=hedge.prompt_tokens,
+                lost_tokens=hedge.lost_tokens,
+            )
+        )
+
+
 def _run_started(
     engine: Engine,
     environments: Mapping[str, Environment],
@@ -420,6 +481,7 @@ def _run_started(
         order=settings.actions.order,
         admission_order=settings.admission.order,
         service_times="uncontended" if clock.is_virtual() else "observed",
+        oversampled=settings.tail.oversampling.extra,
     )
 
 

@@ -46,6 +46,7 @@ from rolloutkit.record.events import (
     SampleResumed,
 )
 from rolloutkit.services import Services, stage_kind
+from rolloutkit.tail import HedgedActions
 from rolloutkit.types import (
     CancelReason,
     Chain,
@@ -272,16 +273,26 @@ class SampleContext:
         return reply
 
     async def act(
-        self, kind: str, call: Callable[[], Awaitable[T] | T], *, timeout: float | None = None
+        self,
+        kind: str,
+        call: Callable[[], Awaitable[T] | T],
+        *,
+        timeout: float | None = None,
+        idempotent: bool = False,
     ) -> T:
         """Run one action when the scheduler grants a slot of its kind, and return its value.
 
         `timeout` (default `limits.action`) counts from the grant. A plain function is run in a
-        thread. Raises EnvironmentFailed when the call raises, LimitExceeded when it overruns;
-        cancelling cancels the call.
+        thread. `idempotent` says that the call may be made twice, also at once: where
+        `tail.hedge.actions` is on, one that takes far longer than its kind is made again in a slot
+        of its own, and the first to end counts. Raises EnvironmentFailed when the call raises,
+        LimitExceeded when it overruns; cancelling cancels the call.
         """
         self._require_going()
         run = call if inspect.iscoroutinefunction(call) else partial(_off_the_loop, call)
+        hedged = self._services.hedged_actions
+        if hedged is not None and hedged.covers(kind, is_idempotent=idempotent):
+            run = partial(self._hedged, hedged, kind, run)
         return await self._act(kind, run, _ACTION, timeout)
 
     # The environment's stages; the built-in loop and the closer use them.
@@ -367,6 +378,7 @@ class SampleContext:
             prompt_tokens=dialogue.prompt_tokens,
             cached_tokens=dialogue.cached_tokens,
             output_tokens=dialogue.output_tokens,
+            num_capped_turns=dialogue.num_capped_turns,
             chains=tuple(dialogue.chains) if exact else (),
             messages=tuple(dialogue.messages),
             token_exact=exact,
@@ -578,6 +590,17 @@ class SampleContext:
             self.num_actions += is_in_turn
             if services.recorder is not None:
                 self._record_action(demand, waited, seconds, outcome, value)
+
+    async def _hedged(
+        self, hedged: HedgedActions, kind: str, call: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Make the call; when it stalls, again beside itself in a slot of its own."""
+
+        async def again() -> T:
+            async with await self._services.actions.acquire(self._demand(kind)):
+                return await call()
+
+        return await hedged.run(self._demand(kind), self.attempt, call(), again)
 
     async def _acquire(self, demand: ActionDemand, watchdog: Watchdog) -> tuple[Slot, float]:
         """Wait for a slot; it, and the seconds waited. A wait that ends without one is written down

@@ -26,6 +26,7 @@ from rolloutkit.types import (
     Chain,
     ChatPrompt,
     Completion,
+    FinishReason,
     Message,
     Reply,
     StopReason,
@@ -47,6 +48,7 @@ class Dialogue:
         "_services",
         "cached_tokens",
         "chains",
+        "num_capped_turns",
         "num_turns",
         "output_tokens",
         "prompt_tokens",
@@ -63,6 +65,7 @@ class Dialogue:
         self.tools: tuple[ToolSpec, ...] = ()
         self.tools_in_messages = False
         self.num_turns = 0
+        self.num_capped_turns = 0
         self.output_tokens = 0
         self.prompt_tokens: int | None = 0
         self.cached_tokens: int | None = 0
@@ -116,6 +119,8 @@ class Dialogue:
             if services.keep_messages or not services.capabilities.token_ids:
                 self._messages[chain.index].append(as_message(message))
         self.num_turns += 1
+        if completion.finish_reason is FinishReason.CAPPED:
+            self.num_capped_turns += 1
         self.output_tokens += completion.num_tokens or 0
         self.prompt_tokens = _add(self.prompt_tokens, completion.prompt_tokens)
         self.cached_tokens = _add(self.cached_tokens, completion.cached_tokens)

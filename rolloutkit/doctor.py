@@ -31,6 +31,7 @@ from rolloutkit.config import (
 from rolloutkit.errors import ConfigError
 from rolloutkit.foresight import refuse_clairvoyance
 from rolloutkit.render import TokenRenderer, check_append_only
+from rolloutkit.tail import NEEDS_PROGRESS
 
 T = TypeVar("T")
 
@@ -118,6 +119,13 @@ def examine_engine(config: RunConfig, parts: Parts) -> list[Check]:
         found.fail(
             "tool calls",
             "run.constrain_calls: this engine honours no JSON schema, got true: use auto or false",
+        )
+    if config.tail.hedge.model_calls and not able.progress:
+        found.fail("hedges", NEEDS_PROGRESS)
+    if config.tail.oversampling.extra:
+        found.warn(
+            "over-sampling",
+            "groups keep their fastest samples, mostly short ones: not for training",
         )
     if able.token_ids and parts.renderer is None:
         found.warn(

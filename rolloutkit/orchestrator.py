@@ -26,6 +26,7 @@ from rolloutkit.protocols import Demand, Sink, TaskSource
 from rolloutkit.record.events import RunEnded, SampleAdmitted, SampleEnded
 from rolloutkit.sample import Life, run_sample
 from rolloutkit.services import Services
+from rolloutkit.tail import GroupCloser, with_spares
 from rolloutkit.types import CancelReason, SampleId, Status, StopReason, Task, Timings, Trajectory
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Orchestrator:
         lookahead: int = 16_384,
         max_unsent: int = 64,
         breaker_failures: int = 10,
+        num_spare: int = 0,
     ) -> None:
         self._services = services
         self._admission = admission
@@ -52,6 +54,8 @@ class Orchestrator:
         self._lookahead = lookahead
         self._max_unsent = max_unsent
         self._breaker_failures = breaker_failures
+        self._num_spare = num_spare
+        self._groups = GroupCloser(num_spare) if num_spare else None
         self._waiting: dict[SampleId, Demand] = {}  # taken from the source and not admitted
         self._lives: dict[SampleId, Life] = {}
         self._sample_jobs: dict[SampleId, Job[None]] = {}
@@ -98,6 +102,9 @@ class Orchestrator:
         cannot be run.
         """
         services = self._services
+        if self._num_spare:
+            logger.warning(_OVERSAMPLED, self._num_spare)
+            tasks = with_spares(tasks, self._num_spare)
         cpu_started = time.thread_time()
         try:
             self._check(tasks)
@@ -223,6 +230,9 @@ class Orchestrator:
                 if sample_id in self._seen:
                     raise ConfigError(_given_twice(sample_id))
                 demand = self._take(task, sample_id)
+                if self._groups is not None and self._groups.is_full(task):
+                    self._emit(self._without_result(demand, CancelReason.GROUP_FULL))
+                    continue
                 self._waiting[sample_id] = demand
                 self._admission.push(demand)
             self._reading = None
@@ -301,6 +311,8 @@ class Orchestrator:
         del self._lives[sample_id], self._sample_jobs[sample_id]
         if isinstance(outcome.error, Exception):
             self._break(outcome.error)
+        if life.closed_for is not None:  # also one that ended by itself in the same instant
+            life.ending = None
         is_finished = life.ending is not None and life.ending.status is Status.COMPLETED
         try:
             permit.release()
@@ -311,6 +323,8 @@ class Orchestrator:
             self._break(error)
             trajectory = self._without_result(permit.demand, CancelReason.RUN_BROKE)
         self._emit(trajectory)
+        if self._groups is not None and is_finished and self._groups.completed(permit.demand.task):
+            self._close_group(permit.demand.task)
         closing = None if life.context is None else self._closer.hand_over(life.context)
         if closing is None:
             permit.release_session()
@@ -320,12 +334,38 @@ class Orchestrator:
 
     def _trajectory(self, life: Life) -> Trajectory:
         if life.context is None:
-            return self._without_result(life.permit.demand, CancelReason.NOT_STARTED)
+            reason = life.closed_for or CancelReason.NOT_STARTED
+            return self._without_result(life.permit.demand, reason)
         if life.ending is not None:
             return life.context.trajectory(life.ending)
+        reason = life.closed_for or self._cancel_reason
         return life.context.trajectory(
-            Ending(Status.CANCELLED, StopReason.CANCELLED, cancel_reason=self._cancel_reason)
+            Ending(Status.CANCELLED, StopReason.CANCELLED, cancel_reason=reason)
         )
+
+    # Over-sampled groups.
+
+    def _close_group(self, task: Task) -> None:
+        """Enough samples of the task have completed: the others end as `group_full`."""
+        sample_ids = [SampleId(task.task_id, index) for index in range(task.num_samples)]
+        for sample_id in sample_ids:
+            if (demand := self._waiting.pop(sample_id, None)) is not None:
+                self._admission.discard(demand)
+                self._emit(self._without_result(demand, CancelReason.GROUP_FULL))
+            if (life := self._lives.get(sample_id)) is not None:
+                life.closed_for = CancelReason.GROUP_FULL
+        self._cancel_closed(sample_ids)
+        self._room.set()
+
+    def _cancel_closed(self, sample_ids: Sequence[SampleId]) -> None:
+        """Cancel those that live, again and again, as `_cancel_samples`."""
+        living = [sample_id for sample_id in sample_ids if sample_id in self._sample_jobs]
+        for sample_id in living:
+            self._sample_jobs[sample_id].cancel()
+        if living:
+            asyncio.get_running_loop().call_later(
+                self._services.limits.close, self._cancel_closed, living
+            )
 
     def _on_closed(self, permit: Permit) -> None:
         permit.release_session()
@@ -443,6 +483,12 @@ class Orchestrator:
 
     def _t(self) -> float:
         return self._services.time() - self._services.started_at
+
+
+_OVERSAMPLED = (
+    "tail.oversampling.extra=%d: each task keeps its fastest samples, which are short ones more "
+    "often than not; do not train or evaluate on them as if they were a fair draw"
+)
 
 
 def _given_twice(sample_id: SampleId) -> str:

@@ -79,6 +79,20 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class CanContinue(Protocol):
+    """An engine that goes on from what a call that is under way has said so far.
+
+    It honours `GenerateRequest.continued`: so many tokens at the prompt's end belong to the turn.
+    """
+
+    def received(self, request: GenerateRequest) -> Completion | None:
+        """What has been received of the call: ids and log-probs, or their number. None = nothing
+        is known of it.
+        """
+        ...
+
+
+@runtime_checkable
 class HasModelFile(Protocol):
     """An engine that can name the file of its model, from which a renderer can be made."""
 

@@ -14,17 +14,18 @@ from pathlib import Path
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.admission import MemoryBudget
+from rolloutkit.admission import LeastLoaded, MemoryBudget
 from rolloutkit.batch import Policies, prepare, workload_of
 from rolloutkit.config.replay import BatchOptions, ReplayConfig
 from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History, next_history, read_history
 from rolloutkit.orchestrator import Orchestrator
-from rolloutkit.protocols import Engine, Sink
+from rolloutkit.protocols import Engine, Placement, Sink
 from rolloutkit.record import Recorder
 from rolloutkit.record.lives import Life, Recording, lives_of_chains, read_lives
 from rolloutkit.record.numeric import first_line, read_numeric
 from rolloutkit.report import RunStatistics, Summary
+from rolloutkit.sim.faults import Faults, FaultyEngine
 from rolloutkit.sim.lives_bound import lives_bound
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
@@ -93,6 +94,7 @@ def make_replay(config: ReplayConfig, recording: Recording) -> Replay:
             group_size=options.group_size,
             icc=options.icc,
             num_earlier=options.num_earlier,
+            num_spare=config.tail.oversampling.extra,
             rates=config.history.rates,
             rng=random.Random(options.seed),
         )
@@ -154,13 +156,13 @@ def prepare_replay(
         num_samples=len(replay.lives),
         history=replay.history,
         totals={sample_id: life.work(rates) for sample_id, life in replay.lives.items()},
-        policies=Policies(budget=_budget(config)),
+        policies=Policies(budget=_budget(config), placement=_placement(config)),
     )
 
 
 def summarize_replay(replay: Replay) -> Summary:
     """Run it and return its figures; nothing is written."""
-    batch = LifeBatch(replay.lives)
+    batch = batch_of(replay)
     statistics = RunStatistics()
 
     async def main() -> None:
@@ -172,8 +174,13 @@ def summarize_replay(replay: Replay) -> Summary:
 
 
 def bound_seconds(replay: Replay, summary: Summary) -> float | None:
-    """The best lower bound that is known of the batch: what its run said, or a tighter one."""
+    """The best lower bound that is known of the batch: what its run said, or a tighter one.
+
+    None where samples are closed early: which work must be done is then the schedule's choice.
+    """
     engine = replay.config.engine
+    if replay.config.tail.oversampling.extra:
+        return None
     bounds = [summary.lower_bound_seconds]
     if isinstance(engine, ReferenceConfig | UncontendedConfig):
         tight = lives_bound(replay.lives.values(), engine, replay.config.actions)
@@ -191,7 +198,28 @@ class _Nowhere:
         """There is nothing to write."""
 
 
+def batch_of(replay: Replay) -> LifeBatch:
+    """The lives as an agent program, an environment and tasks."""
+    config = replay.config
+    return LifeBatch(
+        replay.lives,
+        faults=_faults(config) if config.faults.has_actions else None,
+        num_spare=config.tail.oversampling.extra,
+    )
+
+
 def _engine(replay: Replay, batch: LifeBatch) -> Engine:
+    engine, config = _sound_engine(replay, batch), replay.config
+    if not config.faults.has_calls:
+        return engine
+    return FaultyEngine(engine, _faults(config), batch.sizes_of)
+
+
+def _faults(config: ReplayConfig) -> Faults:
+    return Faults(config.faults, config.batch.seed)
+
+
+def _sound_engine(replay: Replay, batch: LifeBatch) -> Engine:
     match replay.config.engine:
         case RecordedConfig(parallelism=parallelism):
             return RecordedEngine(parallelism or replay.parallelism, batch)
@@ -202,6 +230,12 @@ def _engine(replay: Replay, batch: LifeBatch) -> Engine:
             return ServersEngine(server_of(config), config.num_workers, speaker, says_tokens=False)
         case config:
             return UncontendedEngine(config, batch.sizes_of)
+
+
+def _placement(config: ReplayConfig) -> Placement | None:
+    """The least loaded of several workers, which a faulty engine hides."""
+    engine = config.engine
+    return LeastLoaded(engine.worker_names) if isinstance(engine, ReferenceConfig) else None
 
 
 def _budget(config: ReplayConfig) -> MemoryBudget | None:

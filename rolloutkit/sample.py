@@ -25,7 +25,7 @@ from rolloutkit.errors import (
 )
 from rolloutkit.protocols import EnvironmentSession
 from rolloutkit.services import Services
-from rolloutkit.types import Status, StopReason
+from rolloutkit.types import CancelReason, Status, StopReason
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +37,7 @@ class Life:
     permit: Permit
     context: SampleContext | None = None
     ending: Ending | None = None
+    closed_for: CancelReason | None = None  # why it alone was cancelled
 
 
 async def run_sample(life: Life, services: Services, closer: Closer) -> None:

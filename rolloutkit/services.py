@@ -21,6 +21,7 @@ from rolloutkit.protocols import (
 )
 from rolloutkit.record.events import Event
 from rolloutkit.record.recorder import Recorder
+from rolloutkit.tail import HedgedActions
 from rolloutkit.types import SamplingParams
 
 
@@ -44,6 +45,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     constrain_calls: bool = False  # sample tool calls under a JSON schema
     priority: Priority | None = None  # of model calls; None = first come, first served
+    hedged_actions: HedgedActions | None = None  # None: no action runs twice
     keep_messages: bool = True
     record_responses: bool = False
 

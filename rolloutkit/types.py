@@ -67,6 +67,7 @@ class CancelReason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"  # everything failed, so the run gave up
     DEADLINE = "deadline"  # limits.run ran out
     RUN_BROKE = "run_broke"  # an error that is not this sample's ended the run
+    GROUP_FULL = "group_full"  # over-sampled: enough samples of its group were faster
 
 
 class FinishReason(StrEnum):
@@ -74,6 +75,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    CAPPED = "capped"  # tail.output_cap cut it off, below sampling.max_tokens
     ABORT = "abort"
 
 
@@ -213,13 +215,17 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt: TokenPrompt | ChatPrompt
     sampling: SamplingParams
     worker: str | None = None  # the placement that the sample's permit names
+    avoid_worker: str | None = None  # where an earlier issue of this call is stuck: a router's hint
+    reissue: int = 0  # above 0: issued again, beside the first, whose cache entry is in use
+    continued: int = 0  # tokens at the prompt's end that this turn has sampled already
     priority: float = 0.0  # larger runs first, where the engine can
     json_schema: dict[str, Any] | None = None  # constrain the completion; needs `grammar`
 
     @property
     def request_id(self) -> str:
         """Unique within a run, stable between runs."""
-        return f"{self.sample_id}/{self.attempt}/{self.chain_index}/{self.turn}"
+        name = f"{self.sample_id}/{self.attempt}/{self.chain_index}/{self.turn}"
+        return f"{name}/{self.reissue}" if self.reissue else name
 
 
 class VersionSpan(NamedTuple):
@@ -390,6 +396,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None  # sums over the turns of the last attempt
     cached_tokens: int | None = None
     output_tokens: int = 0
+    num_capped_turns: int = 0  # cut off by tail.output_cap: not what the model would have said
     chains: tuple[Chain, ...] = ()
     messages: tuple[Message, ...] = ()
     token_exact: bool = False  # False = text only; trainers refuse it

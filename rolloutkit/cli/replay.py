@@ -22,8 +22,7 @@ from rolloutkit.config.replay import load_replay
 from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History
 from rolloutkit.output import RunDirectory, refuse_used
-from rolloutkit.replay import Replay, load_recording, make_replay, prepare_replay
-from rolloutkit.sim.recorded import LifeBatch
+from rolloutkit.replay import Replay, batch_of, load_recording, make_replay, prepare_replay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +101,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _replay(replay: Replay, output_dir: Path, *, as_json: bool) -> int:
     config = replay.config
     directory = RunDirectory(output_dir, config=config.text)
-    batch = LifeBatch(replay.lives)
+    batch = batch_of(replay)
     history: History | None = None
     is_interrupted = False
 

@@ -77,7 +77,7 @@ class _Run:
 
     async def _run(self) -> None:
         config, parts = self._config, self._parts
-        num_samples = count_samples(parts.tasks)
+        num_samples = count_samples(parts.tasks, config.settings())
         progress = Progress(num_samples)
         self.directory = RunDirectory(self._output_dir, config=config.text, observers=[progress])
         orchestrator = prepare(

@@ -14,7 +14,7 @@ from rolloutkit.errors import ConfigError
 from rolloutkit.record.trace import read_trace
 from rolloutkit.report.outputs import TRACE_NAME
 from rolloutkit.report.text import format_seconds
-from rolloutkit.report.waits import ADMISSION, MEMORY, Explanation, Served, Wait, explain
+from rolloutkit.report.waits import ADMISSION, MEMORY, Explanation, Served, Stall, Wait, explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +55,28 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         )
         for line in _reasons(wait):
             yield f"{'':12}  {line}"
+    for stall in explanation.stalls:
+        yield ""
+        yield from _stall_lines(stall)
+
+
+def _stall_lines(stall: Stall) -> Iterator[str]:
+    yield (
+        f"{format_seconds(stall.hedged_at):>12}  {stall.what} after {stall.turn} turns: hedged, "
+        f"since it had made no progress for {format_seconds(stall.stalled_seconds)}"
+    )
+    went_on = f", from {stall.received_tokens:,} tokens received" if stall.received_tokens else ""
+    yield (
+        f"{'':12}  issued again{went_on}; {_KEPT[stall.outcome]} after "
+        f"{format_seconds(stall.seconds)}"
+    )
+
+
+_KEPT = {
+    "first": "the first was kept",
+    "reissue": "the re-issue was kept",
+    "neither": "neither came to an end",
+}
 
 
 def _what(wait: Wait) -> str:

@@ -14,6 +14,7 @@ from rolloutkit.config.schema import Hosting, RunConfig, Sections
 from rolloutkit.config.suggest import nearest
 from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
+from rolloutkit.tail import refuse_stages
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -48,6 +49,7 @@ def _validated(composed: Composed) -> RunConfig:
     sections = convert(values, Sections)
     if sections.run.time == "virtual" and engine.get("kind") in REAL_ENGINES:
         raise ConfigError("run.time: only simulated engines run in virtual time, got 'virtual'")
+    refuse_stages(sections.tail.hedge)
     return RunConfig(
         engine=engine_component(engine),
         environment=component("environment", environment),

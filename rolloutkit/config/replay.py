@@ -13,12 +13,14 @@ from rolloutkit.config.suggest import nearest
 from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
 from rolloutkit.record.numeric import Fills, NumericRule
+from rolloutkit.sim.faults import FaultConfig
 from rolloutkit.sim.recorded import RecordedConfig
 from rolloutkit.sim.reference import ReferenceConfig
 from rolloutkit.sim.sglang import ServerSettings, server_of
 from rolloutkit.sim.sglang.speaking import SglangConfig
 from rolloutkit.sim.speaking import SpeakingConfig
 from rolloutkit.sim.uncontended import UncontendedConfig
+from rolloutkit.tail import refuse_stages
 
 ReplayEngine: TypeAlias = RecordedConfig | ReferenceConfig | ServerSettings | UncontendedConfig
 """The engines that ask the recording for the sizes or durations of calls."""
@@ -58,6 +60,7 @@ class ReplaySections(Sections, frozen=True, kw_only=True):
     trace: str
     batch: BatchOptions = BatchOptions()
     parking: bool = True  # of samples whose contexts outgrow a worker's memory
+    faults: FaultConfig = FaultConfig()  # that the recording did not have
 
 
 class ReplayConfig(ReplaySections, frozen=True, kw_only=True):
@@ -81,11 +84,35 @@ def load_replay(
     if values.pop("environment", None) is not None:
         raise ConfigError("environment: the recording stands in for it: leave it out")
     sections = convert(values, ReplaySections)
+    chosen = _engine(cast("dict[str, Any]", engine))
+    _refuse_tactics(sections, chosen)
     return ReplayConfig(
-        engine=_engine(cast("dict[str, Any]", engine)),
+        engine=chosen,
         text=composed.text,
         **msgspec.structs.asdict(sections),
     )
+
+
+def _refuse_tactics(sections: ReplaySections, engine: ReplayEngine) -> None:
+    """Refuse what a recording, or an engine that only knows durations, cannot show."""
+    tail = sections.tail
+    refuse_stages(tail.hedge)
+    if tail.oversampling.extra and sections.batch.num_groups is None:
+        raise ConfigError(
+            f"tail.oversampling.extra: a batch as recorded has no spare samples, got "
+            f"{tail.oversampling.extra}: set batch.num_groups"
+        )
+    if isinstance(engine, RecordedConfig) and tail.output_cap.is_on:
+        raise ConfigError(
+            "tail.output_cap: engine=recorded knows durations, no sizes: use engine=sim_reference"
+        )
+    reports = isinstance(engine, ReferenceConfig) and engine.progress_seconds is not None
+    if (tail.hedge.model_calls or sections.faults.has_calls) and not reports:
+        name = "tail.hedge.model_calls" if tail.hedge.model_calls else "faults"
+        raise ConfigError(
+            f"{name}: only calls that report progress can be seen to stall: use "
+            "engine=sim_reference and set engine.progress_seconds, e.g. to 5"
+        )
 
 
 def _engine(section: dict[str, Any]) -> ReplayEngine:

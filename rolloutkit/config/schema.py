@@ -17,6 +17,7 @@ from rolloutkit.config.components import Component
 from rolloutkit.estimate import ReferenceRates
 from rolloutkit.hosting import Where
 from rolloutkit.limits import Limits, RetryPolicy
+from rolloutkit.tail import TailSettings
 from rolloutkit.types import SamplingParams
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -78,6 +79,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     actions: ActionSettings = ActionSettings()
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
+    tail: TailSettings = TailSettings()
     sampling: SamplingParams = SamplingParams()
     run: RunOptions = RunOptions()
     tasks: TaskOptions = TaskOptions()
@@ -92,6 +94,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             actions=self.actions,
             limits=self.limits,
             retry=self.retry,
+            tail=self.tail,
             sampling=self.sampling,
             seed=self.run.seed,
             constrain_calls=self.run.constrain_calls,

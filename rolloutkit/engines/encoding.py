@@ -34,8 +34,11 @@ class ChainEncodings:
     def ids(self, request: GenerateRequest, token_ids: array[int]) -> bytearray:
         """The request's prompt as comma-separated ids, to be read at once: the next call appends.
 
-        A new attempt at the sample drops what was kept of the chain.
+        A new attempt at the sample drops what was kept of the chain. A prompt that ends in tokens
+        of its own turn is encoded as a whole and not kept: they may not become the chain's.
         """
+        if request.continued:
+            return bytearray(_encode(token_ids.tolist())[1:-1])
         chains = self._chains.setdefault(request.sample_id, {})
         chain = chains.get(request.chain_index)
         if chain is None or chain.attempt != request.attempt:

@@ -82,6 +82,7 @@ class LlamaCppEngine:
         self._config = config
         self._slots = SlotTable(config.num_slots)
         self._encodings = ChainEncodings()
+        self._readers: dict[str, _Reader] = {}  # of the calls under way
         self._server: xllamacpp.Server | None = None
         self._client: HttpClient | None = None
         self._capabilities = Capabilities(
@@ -152,7 +153,11 @@ class LlamaCppEngine:
             started_at = now()
             reader = _Reader(request.prompt.stop_token_ids, on_progress)
             body = self._body(request, request.prompt.token_ids, slot)
-            answer = await self._client.post("/completion", body, reader.read)
+            self._readers[request.request_id] = reader
+            try:
+                answer = await self._client.post("/completion", body, reader.read)
+            finally:
+                del self._readers[request.request_id]
         stream = answer.value
         if request.json_schema is not None:
             stream.drop_foreign_end(request.prompt.stop_token_ids)
@@ -168,6 +173,17 @@ class LlamaCppEngine:
             prefill_seconds=stream.timings.prefill_seconds,
             service_seconds=stream.timings.service_seconds,
             num_retries=answer.num_retries,
+        )
+
+    def received(self, request: GenerateRequest) -> Completion | None:
+        """What a call under way has generated so far."""
+        reader = self._readers.get(request.request_id)
+        if reader is None:
+            return None
+        return Completion(
+            finish_reason=FinishReason.ABORT,
+            token_ids=reader.token_ids[:],
+            logprobs=reader.logprobs[:] if request.sampling.logprobs else None,
         )
 
     def finish(self, sample_id: SampleId) -> None:
@@ -314,9 +330,11 @@ class _Reader:
     def __init__(self, stop_token_ids: tuple[int, ...], on_progress: OnProgress | None) -> None:
         self._stop_token_ids = stop_token_ids
         self._on_progress = on_progress
+        self.token_ids = array("i")
+        self.logprobs = array("f")
 
     async def read(self, response: aiohttp.ClientResponse) -> _Stream:
-        token_ids, logprobs = array("i"), array("f")
+        token_ids, logprobs = self.token_ids, self.logprobs = array("i"), array("f")
         is_stopped = False
         async for line in sse_events(response):
             event = _decode_event(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 
-from rolloutkit.record.events import Event, ModelCall, SampleAdmitted, SampleEnded
+from rolloutkit.record.events import CallHedged, Event, ModelCall, SampleAdmitted, SampleEnded
 from rolloutkit.types import Status
 
 _RATE_SECONDS = 30.0  # tokens per second over so long: several turns of a slow engine
@@ -19,6 +19,7 @@ class Progress:
         self.num_samples = num_samples
         self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
         self.durations: list[float] = []  # of samples that ran to an end of their own, sorted
+        self.num_hedges = 0  # model calls and actions that were issued again
         self._latest: deque[float] = deque()
         self._admitted_at: dict[str, float] = {}
         self._calls: deque[tuple[float, int]] = deque()  # end, output tokens
@@ -29,6 +30,8 @@ class Progress:
             case ModelCall(output_tokens=int(num_tokens)):
                 self._calls.append((event.t, num_tokens))
                 self._window_tokens += num_tokens
+            case CallHedged():
+                self.num_hedges += 1
             case SampleAdmitted():
                 self._admitted_at[event.sample_id] = event.t
             case SampleEnded():

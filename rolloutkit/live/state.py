@@ -42,6 +42,7 @@ class Snapshot(NamedTuple):
     tokens_per_second: float
     seconds_left: float | None
     oldest: list[OldSample]
+    num_hedges: int = 0
 
     @property
     def num_ended(self) -> int:
@@ -65,6 +66,7 @@ def look(orchestrator: Orchestrator, progress: Progress, now: float, started_at:
         tokens_per_second=progress.tokens_per_second(elapsed),
         seconds_left=seconds_left(progress.durations, ages, num_queued // step),
         oldest=[_old(life, now) for life in islice(lives, _NUM_OLDEST)],
+        num_hedges=progress.num_hedges,
     )
 
 

@@ -130,7 +130,7 @@ def line(snapshot: Snapshot) -> str:
         f"{snapshot.ended[Status.FAILED]} failed",
         f"{snapshot.num_queued} queued",
         f"{snapshot.num_alive} alive ({_activities(snapshot)})",
-        f"{snapshot.tokens_per_second:.0f} tokens/s",
+        f"{snapshot.tokens_per_second:.0f} tokens/s{_hedges(snapshot)}",
         _left(snapshot),
     ]
     if snapshot.oldest:
@@ -157,7 +157,7 @@ def table(snapshot: Snapshot, title: str) -> RenderableType:
         done,
         Text(
             f"{snapshot.num_queued} queued, {snapshot.num_alive} alive: {_activities(snapshot)}; "
-            f"{snapshot.tokens_per_second:.0f} tokens/s"
+            f"{snapshot.tokens_per_second:.0f} tokens/s{_hedges(snapshot)}"
         ),
     ]
     if snapshot.oldest:
@@ -188,6 +188,10 @@ def _activities(snapshot: Snapshot) -> str:
         ", ".join(f"{count} {name}" for name, count in snapshot.activities.items() if count)
         or "none"
     )
+
+
+def _hedges(snapshot: Snapshot) -> str:
+    return f", {snapshot.num_hedges} hedged" if snapshot.num_hedges else ""
 
 
 def _left(snapshot: Snapshot) -> str:

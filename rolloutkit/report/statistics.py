@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rolloutkit.record.events import (
     Action,
+    CallHedged,
     Event,
     ModelCall,
     PoolOpened,
@@ -22,6 +23,7 @@ from rolloutkit.record.events import (
 )
 from rolloutkit.report.bound import BatchWork, LowerBound, lower_bound
 from rolloutkit.report.summary import LagSeconds, Summary, WaitSeconds
+from rolloutkit.report.tactics import Tactics
 from rolloutkit.report.tail import Tail
 from rolloutkit.report.tokens import TokenCounts
 from rolloutkit.types import Status
@@ -44,6 +46,7 @@ class RunStatistics:
         self._tokens = TokenCounts()
         self._work = BatchWork()
         self._tail = Tail()
+        self._tactics = Tactics()
         self._waits = array("d")
 
     def __call__(self, event: Event) -> None:
@@ -51,6 +54,7 @@ class RunStatistics:
             case ModelCall():
                 self._work.add_call(event)
                 self._tail.add_call(event, self._tokens.add(event))
+                self._tactics.add_call(event)
             case Action():
                 self._waits.append(event.wait_seconds)
                 self._work.add_action(event)
@@ -63,6 +67,14 @@ class RunStatistics:
                 self._tokens.end_sample(event.sample_id)
                 self._work.end_sample(event.sample_id)
                 self._tail.end(event)
+                self._tactics.add_end(event)
+            case _:
+                self._add_rare(event)
+
+    def _add_rare(self, event: Event) -> None:
+        match event:
+            case CallHedged():
+                self._tactics.add_hedge(event)
             case RunStarted():
                 self._started = event
                 self._slots = dict(event.slots)
@@ -105,6 +117,9 @@ class RunStatistics:
             action_wait_seconds=_percentiles(self._waits),
             event_loop_lag_seconds=LagSeconds(p99=cost.lag_p99_seconds, max=cost.lag_max_seconds),
             scheduler_cpu_seconds=cost.scheduler_cpu_seconds,
+            hedges=self._tactics.hedges,
+            num_capped_turns=self._tactics.num_capped_turns,
+            oversampling=self._tactics.oversampling(started),
             tail=self._tail.samples(),
             trace_complete=trace_complete and ended is not None,
         )

@@ -11,7 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rolloutkit.report.durations import format_seconds
-from rolloutkit.report.summary import Summary, TailSample, WaitSeconds
+from rolloutkit.report.summary import (
+    HedgeFigures,
+    OversamplingFigures,
+    Summary,
+    TailSample,
+    WaitSeconds,
+)
 
 _UNKNOWN = "unknown"
 
@@ -72,6 +78,7 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
         yield "slot waits", _waits(summary.action_wait_seconds)
     if summary.order_reason is not None:
         yield "order", f"{summary.order}: {summary.order_reason}"
+    yield from _tactics(summary)
     for name, counts in (
         ("stopped by", summary.stop_reasons),
         ("failures", summary.failure_kinds),
@@ -83,6 +90,37 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
         yield "ended early", summary.ended_early
     if not summary.trace_complete:
         yield "trace", "incomplete: the figures cover what was recorded"
+
+
+def _tactics(summary: Summary) -> Iterator[tuple[str, str]]:
+    hedges, spare = summary.hedges, summary.oversampling
+    if hedges.num_model_calls or hedges.num_actions:
+        yield "hedges", _hedges(hedges)
+    if summary.num_capped_turns:
+        yield "capped", f"{summary.num_capped_turns:,} turns cut off by tail.output_cap"
+    if spare is not None:
+        yield "over-sampled", _bias(spare)
+
+
+def _hedges(hedges: HedgeFigures) -> str:
+    return (
+        f"{hedges.num_model_calls:,} model calls and {hedges.num_actions:,} actions issued again, "
+        f"{hedges.num_won:,} won; cost {hedges.lost_tokens:,} output and "
+        f"{hedges.prompt_tokens:,} prompt tokens"
+    )
+
+
+def _bias(spare: OversamplingFigures) -> str:
+    text = (
+        f"{spare.extra} more samples of each task, {spare.num_closed:,} closed early: the "
+        "kept ones are biased towards short samples"
+    )
+    if spare.mean_turns_kept is None or spare.mean_turns_closed is None:
+        return text
+    return (
+        f"{text} ({spare.mean_turns_kept:.1f} turns in the mean; the closed ones had had "
+        f"{spare.mean_turns_closed:.1f} by then)"
+    )
 
 
 def _bound(summary: Summary) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from rolloutkit.errors import ConfigError
 from rolloutkit.record.events import (
     Action,
+    CallHedged,
     Event,
     OrderChosen,
     PoolOpened,
@@ -50,13 +51,26 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[Served, ...] = ()  # the first of these
 
 
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call or an action that was silent for so long that it was issued again."""
+
+    what: str
+    turn: int
+    hedged_at: float
+    stalled_seconds: float
+    seconds: float  # until it was settled which of the two is kept
+    outcome: str  # "first", "reissue" or "neither"
+    received_tokens: int
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample's waits in the order in which it asked."""
+    """A sample's waits in the order in which it asked, and what was hedged."""
 
     sample_id: str
     status: str
     finished_at: float | None
     waits: tuple[Wait, ...]
+    stalls: tuple[Stall, ...] = ()
 
 
 def explain(read: Callable[[], Iterable[Event]], sample_id: str) -> Explanation:
@@ -83,6 +97,7 @@ def explain(read: Callable[[], Iterable[Event]], sample_id: str) -> Explanation:
         status=own.status,
         finished_at=own.finished_at,
         waits=tuple(waits),
+        stalls=tuple(own.stalls),
     )
 
 
@@ -98,6 +113,7 @@ class _Own:
         self.status = "running"
         self.finished_at: float | None = None
         self.waits: list[Wait] = []
+        self.stalls: list[Stall] = []
 
     def add(self, event: Event) -> None:
         match event:
@@ -108,6 +124,9 @@ class _Own:
                 self._slots[event.kind] = event.slots
             case OrderChosen():
                 self._orders.append(event)
+            case CallHedged():
+                if event.sample_id == self._sample_id:
+                    self.stalls.append(_stall(event))
             case SampleAdmitted() | Action() | SampleResumed() | SampleEnded():
                 if event.sample_id == self._sample_id:
                     self.is_known = True
@@ -174,6 +193,18 @@ class _Own:
     def _order_at(self, t: float) -> str:
         chosen = [event.order for event in self._orders if event.t <= t]
         return chosen[-1] if chosen else self._started.order
+
+
+def _stall(event: CallHedged) -> Stall:
+    return Stall(
+        what=event.kind,
+        turn=event.turn,
+        hedged_at=event.t - event.seconds,
+        stalled_seconds=event.stalled_seconds,
+        seconds=event.seconds,
+        outcome=event.outcome,
+        received_tokens=event.received_tokens,
+    )
 
 
 class _Meanwhile:

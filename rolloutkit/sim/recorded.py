@@ -7,8 +7,9 @@ failed fails again in the same place and by the same kind. A model call that fai
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +31,8 @@ from rolloutkit.errors import (
 )
 from rolloutkit.protocols import Capabilities, OnProgress
 from rolloutkit.record.lives import Act, Attempt, Call, Life
+from rolloutkit.sim.faults import Faults, be_silent
+from rolloutkit.sim.sizes import UNLIMITED, asked_for
 from rolloutkit.sim.worker import Sizes
 from rolloutkit.types import (
     Chain,
@@ -50,10 +53,21 @@ if TYPE_CHECKING:
 
 
 class LifeBatch:
-    """Lives by sample, in dataset order; `live` is the agent program that repeats them."""
+    """Lives by sample, in dataset order; `live` is the agent program that repeats them.
 
-    def __init__(self, lives: Mapping[SampleId, Life]) -> None:
+    `faults` befall its actions; of each task the last `num_spare` samples are not asked for.
+    """
+
+    def __init__(
+        self,
+        lives: Mapping[SampleId, Life],
+        *,
+        faults: Faults | None = None,
+        num_spare: int = 0,
+    ) -> None:
         self._lives = dict(lives)
+        self._faults = faults
+        self._num_spare = num_spare
 
     def items(self) -> Iterable[tuple[SampleId, Life]]:
         """Samples and their lives, in dataset order."""
@@ -68,7 +82,7 @@ class LifeBatch:
             Task(
                 task_id=task_id,
                 environment=next((life.environment for life in group if life.has_session), ""),
-                num_samples=len(group),
+                num_samples=len(group) - self._num_spare,
             )
             for task_id, group in groups.items()
         ]
@@ -86,7 +100,7 @@ class LifeBatch:
     def sizes_of(self, request: GenerateRequest) -> Sizes:
         """Its sizes, for an engine that asks."""
         call = self.call_of(request)
-        return Sizes(call.context, call.new, call.output)
+        return asked_for(request, call.context, call.new, call.output)
 
     async def live(self, sample: SampleContext) -> Score | None:
         """The agent program: the recorded life of a sample."""
@@ -97,13 +111,15 @@ class LifeBatch:
         chains: dict[int, Chain | None] = {0: None}
         for step in attempt.steps:
             if not isinstance(step, Call):
-                await _act(sample, step)
+                await self._act(sample, step)
             elif step.error is not None:
                 await asyncio.sleep(step.seconds or 0.0)
             else:
                 if step.chain not in chains:
                     chains[step.chain] = sample.chain()
-                await sample.generate(chain=chains[step.chain], prompt_tokens=step.context)
+                await sample.generate(
+                    chain=chains[step.chain], prompt_tokens=step.context, sampling=UNLIMITED
+                )
         if attempt.failure not in (None, FailureKind.SCORE):
             raise _error(attempt.failure)
         if life.stop_reason not in (StopReason.DONE, StopReason.FAILED):
@@ -111,16 +127,30 @@ class LifeBatch:
         has_scored_itself = life.score is not None and attempt.scoring is None
         return Score(life.score) if has_scored_itself and life.score is not None else None
 
+    async def _act(self, sample: SampleContext, acts: Sequence[Act]) -> None:
+        """Actions side by side; one that fails is the program's to survive, as recorded."""
+        if len(acts) == 1:
+            with suppress(EnvironmentFailed):
+                await sample.act(acts[0].kind, self._performance(sample, acts[0], 0))
+            return
+        jobs = [
+            sample.spawn(sample.act(act.kind, self._performance(sample, act, index)))
+            for index, act in enumerate(acts)
+        ]
+        for job in jobs:
+            await job.outcome()
 
-async def _act(sample: SampleContext, acts: Sequence[Act]) -> None:
-    """Actions side by side; one that fails is the program's to survive, as in the recording."""
-    if len(acts) == 1:
-        with suppress(EnvironmentFailed):
-            await sample.act(acts[0].kind, partial(_perform, acts[0]))
-        return
-    jobs = [sample.spawn(sample.act(act.kind, partial(_perform, act))) for act in acts]
-    for job in jobs:
-        await job.outcome()
+    def _performance(
+        self, sample: SampleContext, act: Act, index: int
+    ) -> Callable[[], Awaitable[None]]:
+        """What is called to repeat an action; each time it is called a fault is drawn anew."""
+        if self._faults is None:
+            return partial(_perform, act)
+        name = (
+            f"{sample.sample_id}/{sample.attempt}/{sample.num_turns}/{sample.num_actions}/{index}"
+        )
+        issues = itertools.count()
+        return partial(_perform_faulty, act, self._faults, name, issues)
 
 
 class RecordedEnvironment:
@@ -227,6 +257,13 @@ async def _perform(act: Act | None) -> None:
         await asyncio.sleep(act.seconds)
     if not act.is_ok:
         raise RuntimeError("failed in the recording")
+
+
+async def _perform_faulty(act: Act, faults: Faults, name: str, issues: Iterator[int]) -> None:
+    stall = faults.of_action(f"{name}/{next(issues)}")
+    await _perform(act)
+    if stall is not None:
+        await be_silent(stall)
 
 
 _ERRORS: Mapping[FailureKind, type[RolloutError]] = {

@@ -32,11 +32,18 @@ class ReferenceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     num_workers: Annotated[int, msgspec.Meta(ge=1)] = 1
     memory_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of a worker's cache memory
     max_running: Annotated[int, msgspec.Meta(ge=1)] = 256  # requests of one worker
+    # Between two reports of progress to somebody who watches; each costs a timer. None = none.
+    progress_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
     @property
     def timing(self) -> ModelTiming:
         """The model's cost model."""
         return MODELS[self.model]
+
+    @property
+    def worker_names(self) -> Sequence[str]:
+        """What the workers are called."""
+        return tuple(f"worker-{index}" for index in range(self.num_workers))
 
     @property
     def memory_bytes(self) -> int:
@@ -57,16 +64,19 @@ class ReferenceEngine:
         self._sizes_of = sizes_of
         self._timing = config.timing
         self._stations = {
-            f"worker-{index}": _Station(
+            name: _Station(
                 ReferenceWorker(
                     config.timing,
                     memory_bytes=config.memory_bytes,
                     max_running=config.max_running,
                 )
             )
-            for index in range(config.num_workers)
+            for name in config.worker_names
         }
-        self._capabilities = Capabilities(cached_tokens=True, priority=True)
+        self._progress_seconds = config.progress_seconds
+        self._capabilities = Capabilities(
+            cached_tokens=True, priority=True, progress=config.progress_seconds is not None
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,7 +95,6 @@ class ReferenceEngine:
         self, request: GenerateRequest, on_progress: OnProgress | None = None
     ) -> Completion:
         """Wait for the worker. Cancelling frees its memory at once."""
-        del on_progress
         name = request.worker or next(iter(self._stations))
         station = self._stations.get(name)
         if station is None:
@@ -94,13 +103,16 @@ class ReferenceEngine:
         call = Call(request.sample_id, self._sizes_of(request), request.priority)
         if not station.worker.fits(call):
             raise RequestError(f"{call.num_final} tokens do not fit the memory of {name}")
-        done_at = await station.serve(call)
+        if on_progress is None or self._progress_seconds is None:
+            done_at = await station.serve(call)
+        else:
+            done_at = await station.serve_watched(call, on_progress, self._progress_seconds)
         sizes = call.sizes
         prefill = self._timing.prefill_alone_seconds(sizes.new, sizes.context)
         decode = self._timing.decode_alone_seconds(sizes.context, sizes.output)
         service = min(prefill + decode, done_at - asked_at)
         return Completion(
-            finish_reason=FinishReason.STOP,
+            finish_reason=FinishReason.LENGTH if sizes.is_cut else FinishReason.STOP,
             prompt_tokens=sizes.context,
             cached_tokens=call.num_cached,
             output_tokens=sizes.output,
@@ -138,6 +150,21 @@ class _Station:
             raise
         finally:
             del self._callers[call]
+
+    async def serve_watched(self, call: Call, on_progress: OnProgress, seconds: float) -> float:
+        """Serve the call, and report every so many seconds how far it is."""
+        loop = asyncio.get_running_loop()
+
+        def report() -> None:
+            nonlocal timer
+            on_progress(self.worker.num_generated(call, loop.time()))
+            timer = loop.call_later(seconds, report)
+
+        timer = loop.call_later(seconds, report)
+        try:
+            return await self.serve(call)
+        finally:
+            timer.cancel()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         wakes_at = self.worker.wakes_at

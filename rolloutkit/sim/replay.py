@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rolloutkit.record.chains import RecordedChain
+from rolloutkit.sim.sizes import UNLIMITED, asked_for
 from rolloutkit.sim.worker import Sizes
 from rolloutkit.types import GenerateRequest, SampleId, Task
 
@@ -49,11 +50,11 @@ class Batch:
     def sizes_of(self, request: GenerateRequest) -> Sizes:
         """What the request's turn was in the recording, for an engine that asks."""
         turn = self._chains[request.sample_id].turns[request.turn]
-        return Sizes(turn.context, turn.new, turn.output)
+        return asked_for(request, turn.context, turn.new, turn.output)
 
     async def live(self, sample: SampleContext) -> None:
         """The agent program: the recorded life of a sample."""
         for turn in self._chains[sample.sample_id].turns:
-            await sample.generate(prompt_tokens=turn.context)
+            await sample.generate(prompt_tokens=turn.context, sampling=UNLIMITED)
             if turn.tool_seconds:
                 await sample.act(TOOL, partial(asyncio.sleep, turn.tool_seconds))

@@ -32,10 +32,15 @@ def draw_batch(
     group_size: int,
     icc: float,
     num_earlier: int,
+    num_spare: int = 0,
     rates: ReferenceRates,
     rng: random.Random,
 ) -> Draw:
-    """Draw groups with replacement. Earlier rollouts do not change which lives the batch gets."""
+    """Draw groups with replacement.
+
+    Neither earlier rollouts nor `num_spare` samples more of each group, which are drawn last,
+    change which lives the others get.
+    """
     ranked = sorted(lives, key=lambda life: (life.work(rates), life.sample_id))
     quality = [rng.gauss(0.0, 1.0) for _ in range(num_groups)]
 
@@ -54,4 +59,12 @@ def draw_batch(
         for group in range(num_groups)
         for index in range(num_earlier)
     }
-    return Draw(batch, earlier)
+    spare = {
+        SampleId(f"group-{group}", group_size + index): draw(group)
+        for group in range(num_groups)
+        for index in range(num_spare)
+    }
+    in_order = sorted(
+        {**batch, **spare}.items(), key=lambda one: (int(one[0].task_id[6:]), one[0].sample_index)
+    )
+    return Draw(dict(in_order) if spare else batch, earlier)

@@ -27,6 +27,7 @@ class SpeakingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     num_workers: Annotated[int, msgspec.Meta(ge=1)] = 1
     memory_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of a worker's cache memory
     max_running: Annotated[int, msgspec.Meta(ge=1)] = 256  # requests of one worker
+    progress_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None  # None = no reports
     seed: int = 0
     mean_tokens: Annotated[float, msgspec.Meta(gt=0)] = 200.0  # of a completion
     sigma: Annotated[float, msgspec.Meta(ge=0)] = 0.8  # of the logarithm of the length
@@ -45,6 +46,7 @@ class SpeakingEngine:
             num_workers=config.num_workers,
             memory_scale=config.memory_scale,
             max_running=config.max_running,
+            progress_seconds=config.progress_seconds,
         )
         self._token_id = config.token_id
         self._lengths = LengthDraw(
@@ -60,6 +62,7 @@ class SpeakingEngine:
             logprobs=True,
             cached_tokens=True,
             priority=True,
+            progress=config.progress_seconds is not None,
             max_context=config.max_context,
         )
 
@@ -83,7 +86,7 @@ class SpeakingEngine:
         prompt = _tokens_of(request)
         if on_progress is not None:
             on_progress(0)
-        completion = await self._engine.generate(request)
+        completion = await self._engine.generate(request, on_progress)
         context = len(prompt.token_ids)
         length = self._lengths.draw(request, context)
         self._contexts.remember(request, context + length.num_tokens)

@@ -42,7 +42,7 @@ class UncontendedEngine:
         seconds = prefill + sizes.output / self._config.decode_tokens_per_second
         await asyncio.sleep(seconds)
         return Completion(
-            finish_reason=FinishReason.STOP,
+            finish_reason=FinishReason.LENGTH if sizes.is_cut else FinishReason.STOP,
             prompt_tokens=sizes.context,
             cached_tokens=sizes.context - sizes.new,
             output_tokens=sizes.output,

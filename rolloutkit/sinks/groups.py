@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rolloutkit.types import Trajectory
+from rolloutkit.types import CancelReason, Trajectory
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The trajectories of one task, by sample index; incomplete where the run ended too soon."""
+    """The trajectories of one task, by sample index; incomplete where the run ended too soon.
+
+    Samples that over-sampling closed are not among them: they count as ended, and that is all.
+    """
 
     task_id: str
     trajectories: tuple[Trajectory, ...]
@@ -20,9 +23,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class GroupSink:
     """Hands each task's group to `deliver` once all its samples ended; at close, what is left.
 
-    `group_size` says how many samples a task has. `put` waits for `deliver`: that is back-pressure.
-    When a delivery is cancelled or raises, its group is kept and delivered by the next put of one
-    of its samples, or at close; so `deliver` must take a group as a whole or not at all.
+    `group_size` says how many samples a task has, spare ones included. `put` waits for `deliver`:
+    that is back-pressure. When a delivery is cancelled or raises, its group is kept and delivered
+    by the next put of one of its samples, or at close; so `deliver` must take a group as a whole or
+    not at all.
     """
 
     def __init__(
@@ -55,10 +59,16 @@ class GroupSink:
             await self._deliver(
                 Group(
                     task_id=task_id,
-                    trajectories=tuple(group[index] for index in sorted(group)),
+                    trajectories=tuple(
+                        group[index] for index in sorted(group) if not _is_spare(group[index])
+                    ),
                     is_complete=len(group) >= self._group_size(task_id),
                 )
             )
         except BaseException:  # cancellation too: nobody has taken the group
             self._groups[task_id] = group | self._groups.get(task_id, {})
             raise
+
+
+def _is_spare(trajectory: Trajectory) -> bool:
+    return trajectory.cancel_reason is CancelReason.GROUP_FULL

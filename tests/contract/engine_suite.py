@@ -15,7 +15,7 @@ import pytest
 
 from rolloutkit.clock import Watchdog, now
 from rolloutkit.errors import ContextFullError, LimitExceeded
-from rolloutkit.protocols import Engine
+from rolloutkit.protocols import CanContinue, Engine
 from rolloutkit.types import (
     ChatPrompt,
     Completion,
@@ -181,6 +181,25 @@ async def progress_grows_up_to_the_number_of_tokens(subject: Subject) -> None:
     assert 0 < counts[-1] <= num_tokens(completion)
 
 
+async def what_was_received_so_far_is_how_the_completion_begins(subject: Subject) -> None:
+    engine = subject.engine
+    if not isinstance(engine, CanContinue) or not engine.capabilities.token_ids:
+        pytest.skip("cannot continue what it was about to say")
+    request = request_for(subject)
+    parts: list[list[int]] = []
+
+    def look(_: int) -> None:
+        received = engine.received(request)
+        assert received is not None
+        parts.append(list(received.token_ids))
+
+    completion = await engine.generate(request, look)
+
+    assert any(parts)
+    assert all(part == list(completion.token_ids[: len(part)]) for part in parts)
+    assert engine.received(request) is None
+
+
 async def a_limit_ends_the_wait_and_leaves_the_engine_usable(subject: Subject) -> None:
     watchdog = Watchdog()
     slow = request_for(subject, max_tokens=1_500, temperature=1.0, seed=3)
@@ -264,6 +283,7 @@ CHECKS: tuple[Check, ...] = (
     the_same_seed_gives_the_same_completion,
     cancelling_stops_the_server,
     progress_grows_up_to_the_number_of_tokens,
+    what_was_received_so_far_is_how_the_completion_begins,
     a_limit_ends_the_wait_and_leaves_the_engine_usable,
     requests_at_once_get_their_own_answers,
     finish_may_be_called_again_and_for_strangers,

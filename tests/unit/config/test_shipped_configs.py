@@ -11,6 +11,7 @@ from rolloutkit.engines.llamacpp import LlamaCppConfig
 from rolloutkit.engines.openai import OpenAIConfig
 from rolloutkit.engines.simulated import SimulatedConfig
 from rolloutkit.sim import ScriptedConfig
+from rolloutkit.sim.faults import FaultConfig
 from rolloutkit.sim.recorded import RecordedConfig
 from rolloutkit.sim.sglang.speaking import SglangConfig
 from rolloutkit.sim.speaking import SpeakingConfig
@@ -59,6 +60,8 @@ def test_replay_lists_every_setting_of_its_own_with_its_default():
 
     assert msgspec.convert(written["batch"], BatchOptions) == BatchOptions()
     assert keys(written["batch"]) == keys(msgspec.to_builtins(BatchOptions()))
+    assert msgspec.convert(written["faults"], FaultConfig) == FaultConfig()
+    assert keys(written["faults"]) == keys(msgspec.to_builtins(FaultConfig()))
     assert written["parking"] is ReplaySections(trace="any").parking
 
 
