@@ -18,7 +18,7 @@ import msgspec
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionScheduler, ActionSettings, PoolLimits, Verdict
-from rolloutkit.admission import AdmissionLimits, AdmissionQueue, LeastLoaded, MemoryBudget
+from rolloutkit.admission import AdmissionLimits, AdmissionQueue, MemoryBudget
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
 from rolloutkit.foresight import Foresight
@@ -32,7 +32,7 @@ from rolloutkit.protocols import (
     Engine,
     Environment,
     HasModelFile,
-    HasWorkers,
+    HasPlacement,
     Placement,
     Priority,
     Renderer,
@@ -40,8 +40,9 @@ from rolloutkit.protocols import (
     Stage,
     TaskSource,
 )
-from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted
+from rolloutkit.record.events import OrderChosen, PoolOpened, RunStarted, WorkerChanged
 from rolloutkit.record.recorder import Recorder
+from rolloutkit.routing import Router, WorkerChange
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
 from rolloutkit.types import SampleId, SamplingParams, Task, Trajectory
@@ -70,7 +71,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """What decides beside the orders that the settings name."""
 
     priority: Priority | None = None  # of model calls
-    placement: Placement | None = None  # None: the least loaded worker, where there are several
+    placement: Placement | None = None  # None: the engine's own, where it has several workers
     budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
 
 
@@ -117,7 +118,11 @@ def prepare(
         totals=totals,
         started_at=started_at,
         on_verdict=partial(_record_verdict, recorder, time, started_at),
+        is_asked=isinstance(engine, Router) and engine.fleet.wants_forecast,
     )
+    if isinstance(engine, Router):
+        engine.fleet.forecast = foresight
+        engine.on_worker_change = partial(_record_worker, recorder, time, started_at)
     services = Services(
         engine=engine,
         capabilities=engine.capabilities,
@@ -297,7 +302,7 @@ def _renderer(engine: Engine, given: Renderer | None) -> Renderer | None:
 
 
 def _placement(engine: Engine) -> Placement | None:
-    return LeastLoaded(engine.worker_names) if isinstance(engine, HasWorkers) else None
+    return engine.placement if isinstance(engine, HasPlacement) else None
 
 
 def _constrains(settings: Settings, capabilities: Capabilities) -> bool:
@@ -346,6 +351,20 @@ def _record_verdict(
                 residual_grows=verdict.residual_grows,
                 queue_share=verdict.queue_share,
             )
+        )
+
+
+def _record_worker(
+    recorder: Recorder | None,
+    time: Callable[[], float],
+    started_at: float,
+    worker: str,
+    change: WorkerChange,
+    reason: str,
+) -> None:
+    if recorder is not None:
+        recorder.emit(
+            WorkerChanged(t=time() - started_at, worker=worker, change=change, reason=reason)
         )
 
 

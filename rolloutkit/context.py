@@ -443,7 +443,7 @@ class SampleContext:
                 seed=seed,
                 logprobs=base.logprobs,
             ),
-            worker=self.worker,
+            worker=self._permit.worker,
             priority=self._priority(),
             json_schema=dialogue.call_schema() if json_schema is None else json_schema,
         )

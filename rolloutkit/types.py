@@ -214,6 +214,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sampling: SamplingParams
     worker: str | None = None  # the placement that the sample's permit names
     priority: float = 0.0  # larger runs first, where the engine can
+    avoid_worker: str | None = None  # where an earlier issue of this call is stuck: a router's hint
     json_schema: dict[str, Any] | None = None  # constrain the completion; needs `grammar`
 
     @property

@@ -2,7 +2,6 @@
 
 from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.parking import MemoryBudget, Parking
-from rolloutkit.admission.placement import LeastLoaded
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
 from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
@@ -10,7 +9,6 @@ __all__ = [
     "AdmissionLimits",
     "AdmissionQueue",
     "DatasetOrder",
-    "LeastLoaded",
     "MemoryBudget",
     "Parking",
     "Permit",

@@ -117,6 +117,14 @@ class SampleResumed(_Event, frozen=True, kw_only=True, tag="sample_resumed"):
     parked_seconds: float = 0.0
 
 
+class WorkerChanged(_Event, frozen=True, kw_only=True, tag="worker_changed"):
+    """A worker of the engine came, went, or was found to be unwell or well again."""
+
+    worker: str
+    change: str  # joined, ejected, readmitted or left
+    reason: str = ""
+
+
 class OrderChosen(_Event, frozen=True, kw_only=True, tag="order_chosen"):
     """The guard of `actions.order=auto` chose, at the start or anew."""
 
@@ -170,6 +178,7 @@ Event: TypeAlias = (
     | Action
     | SampleParked
     | SampleResumed
+    | WorkerChanged
     | SampleEnded
     | RunEnded
 )
