@@ -1,6 +1,6 @@
 """Replays a recording with the production scheduler: from its configuration to its figures.
 
-    load_recording ──► make_replay (a batch) ──► prepare_replay ──► Orchestrator
+    load_recording ──► make_replay (a batch) ──► opened_replay ──► Orchestrator
 
 A `Replay` is plain data, so that it can be sent to another process.
 """
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from rolloutkit import clock
 from rolloutkit.admission import MemoryBudget
-from rolloutkit.batch import Policies, prepare, workload_of
+from rolloutkit.batch import Policies, opened, prepare, workload_of
 from rolloutkit.config.replay import BatchOptions, ReplayConfig
 from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History, next_history, read_history
@@ -25,6 +27,7 @@ from rolloutkit.record import Recorder
 from rolloutkit.record.lives import Life, Recording, lives_of_chains, read_lives
 from rolloutkit.record.numeric import first_line, read_numeric
 from rolloutkit.report import RunStatistics, Summary
+from rolloutkit.routing import Router
 from rolloutkit.sim.lives_bound import lives_bound
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
@@ -135,25 +138,29 @@ def _history(
     return next_history(None, workload, options.rates, earlier)
 
 
-def prepare_replay(
+@asynccontextmanager
+async def opened_replay(
     replay: Replay, batch: LifeBatch, sink: Sink, recorder: Recorder
-) -> Orchestrator:
-    """Put the run together inside a running loop; run it with `batch.tasks()`."""
+) -> AsyncGenerator[Orchestrator]:
+    """Put the run together inside a running loop, with its engine open; run it with
+    `batch.tasks()`.
+    """
     config = replay.config
     engine = _engine(replay, batch)
     rates = config.history.rates
-    return prepare(
-        sink,
-        engine=engine,
-        environment=batch.environments(),
-        program=batch.live,
-        settings=config.settings(),
-        recorder=recorder,
-        num_samples=len(replay.lives),
-        history=replay.history,
-        totals={sample_id: life.work(rates) for sample_id, life in replay.lives.items()},
-        policies=Policies(budget=_budget(config)),
-    )
+    async with opened(engine, config.limits.admin):
+        yield prepare(
+            sink,
+            engine=engine,
+            environment=batch.environments(),
+            program=batch.live,
+            settings=config.settings(),
+            recorder=recorder,
+            num_samples=len(replay.lives),
+            history=replay.history,
+            totals={sample_id: life.work(rates) for sample_id, life in replay.lives.items()},
+            policies=Policies(budget=_budget(config)),
+        )
 
 
 def summarize_replay(replay: Replay) -> Summary:
@@ -162,8 +169,9 @@ def summarize_replay(replay: Replay) -> Summary:
     statistics = RunStatistics()
 
     async def main() -> None:
-        orchestrator = prepare_replay(replay, batch, _Nowhere(), Recorder([statistics]))
-        await orchestrator.run(batch.tasks())
+        sink, recorder = _Nowhere(), Recorder([statistics])
+        async with opened_replay(replay, batch, sink, recorder) as orchestrator:
+            await orchestrator.run(batch.tasks())
 
     clock.run(main(), time=replay.config.run.time)
     return statistics.summary()
@@ -194,7 +202,8 @@ def _engine(replay: Replay, batch: LifeBatch) -> Engine:
         case RecordedConfig(parallelism=parallelism):
             return RecordedEngine(parallelism or replay.parallelism, batch)
         case ReferenceConfig() as config:
-            return ReferenceEngine(config, batch.sizes_of)
+            workers = ReferenceEngine(config, batch.sizes_of).make_workers()
+            return Router(workers, replay.config.router, seed=replay.config.run.seed)
         case config:
             return UncontendedEngine(config, batch.sizes_of)
 

@@ -19,11 +19,13 @@ from rolloutkit.record.events import (
     RunStarted,
     SampleAdmitted,
     SampleEnded,
+    WorkerChanged,
 )
 from rolloutkit.report.bound import BatchWork, LowerBound, lower_bound
 from rolloutkit.report.summary import LagSeconds, Summary, WaitSeconds
 from rolloutkit.report.tail import Tail
 from rolloutkit.report.tokens import TokenCounts
+from rolloutkit.report.workers import WorkerCounts
 from rolloutkit.types import Status
 
 
@@ -45,11 +47,13 @@ class RunStatistics:
         self._work = BatchWork()
         self._tail = Tail()
         self._waits = array("d")
+        self._workers = WorkerCounts()
 
     def __call__(self, event: Event) -> None:
         match event:
             case ModelCall():
                 self._work.add_call(event)
+                self._workers.add_call(event)
                 self._tail.add_call(event, self._tokens.add(event))
             case Action():
                 self._waits.append(event.wait_seconds)
@@ -63,11 +67,20 @@ class RunStatistics:
                 self._tokens.end_sample(event.sample_id)
                 self._work.end_sample(event.sample_id)
                 self._tail.end(event)
+                self._workers.end_sample(event.sample_id)
             case RunStarted():
                 self._started = event
                 self._slots = dict(event.slots)
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """What happens seldom."""
+        match event:
             case PoolOpened():
                 self._slots[event.kind] = event.slots
+            case WorkerChanged():
+                self._workers.add_change(event)
             case RunEnded():
                 self._ended = event
             case _:
@@ -105,6 +118,8 @@ class RunStatistics:
             action_wait_seconds=_percentiles(self._waits),
             event_loop_lag_seconds=LagSeconds(p99=cost.lag_p99_seconds, max=cost.lag_max_seconds),
             scheduler_cpu_seconds=cost.scheduler_cpu_seconds,
+            workers=self._workers.figures(),
+            num_moves=self._workers.num_moves,
             tail=self._tail.samples(),
             trace_complete=trace_complete and ended is not None,
         )

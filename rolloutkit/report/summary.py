@@ -40,6 +40,17 @@ class TailSample(msgspec.Struct, frozen=True, kw_only=True):
     recompute_seconds: float | None
 
 
+class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker did. `num_arrivals` counts samples that came from another worker."""
+
+    worker: str
+    num_calls: int
+    output_tokens: int | None
+    cached_share: float | None  # of the prompt tokens
+    num_arrivals: int
+    num_ejections: int
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The end-of-run figures. Tokens and seconds count every attempt, `num_turns` the last one.
 
@@ -74,5 +85,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     action_wait_seconds: WaitSeconds
     event_loop_lag_seconds: LagSeconds
     scheduler_cpu_seconds: float | None
+    workers: tuple[WorkerFigures, ...]  # where the engine names them
+    num_moves: int  # of samples, from one worker to another
     tail: tuple[TailSample, ...]  # the last first
     trace_complete: bool
