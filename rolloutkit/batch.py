@@ -22,6 +22,7 @@ from rolloutkit.admission import AdmissionLimits, AdmissionQueue, MemoryBudget
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
 from rolloutkit.foresight import Foresight
+from rolloutkit.gate import Gate
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
@@ -138,6 +139,7 @@ def prepare(
         time=time,
         started_at=started_at,
         seed=settings.seed,
+        gate=Gate(),
         constrain_calls=_constrains(settings, engine.capabilities),
         priority=policies.priority,
         keep_messages=settings.keep_messages,

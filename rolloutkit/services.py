@@ -8,6 +8,7 @@ import msgspec
 
 from rolloutkit.actions import ActionScheduler
 from rolloutkit.foresight import Foresight
+from rolloutkit.gate import Gate
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.protocols import (
     AgentProgram,
@@ -40,6 +41,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     time: Callable[[], float]  # the loop's clock
     started_at: float  # when the run started, on that clock
     seed: int
+    gate: Gate  # before model calls, closed while new weights come
     constrain_calls: bool = False  # sample tool calls under a JSON schema
     priority: Priority | None = None  # of model calls; None = first come, first served
     keep_messages: bool = True

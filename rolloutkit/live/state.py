@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rolloutkit.live.eta import seconds_left
 from rolloutkit.live.progress import Progress
 from rolloutkit.orchestrator import Orchestrator
+from rolloutkit.routing import WorkerView
 from rolloutkit.sample import Life
 from rolloutkit.types import Status
 
@@ -42,6 +43,7 @@ class Snapshot(NamedTuple):
     tokens_per_second: float
     seconds_left: float | None
     oldest: list[OldSample]
+    workers: Sequence[WorkerView] = ()
 
     @property
     def num_ended(self) -> int:
@@ -65,6 +67,7 @@ def look(orchestrator: Orchestrator, progress: Progress, now: float, started_at:
         tokens_per_second=progress.tokens_per_second(elapsed),
         seconds_left=seconds_left(progress.durations, ages, num_queued // step),
         oldest=[_old(life, now) for life in islice(lives, _NUM_OLDEST)],
+        workers=orchestrator.workers,
     )
 
 

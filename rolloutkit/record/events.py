@@ -125,6 +125,14 @@ class WorkerChanged(_Event, frozen=True, kw_only=True, tag="worker_changed"):
     reason: str = ""
 
 
+class WeightsUpdated(_Event, frozen=True, kw_only=True, tag="weights_updated"):
+    """The engine serves other weights; `t` is the end of the pause, `t - seconds` its start."""
+
+    version: int
+    mode: str  # what became of the calls under way: finish, abort or hold
+    seconds: float
+
+
 class OrderChosen(_Event, frozen=True, kw_only=True, tag="order_chosen"):
     """The guard of `actions.order=auto` chose, at the start or anew."""
 
@@ -179,6 +187,7 @@ Event: TypeAlias = (
     | SampleParked
     | SampleResumed
     | WorkerChanged
+    | WeightsUpdated
     | SampleEnded
     | RunEnded
 )

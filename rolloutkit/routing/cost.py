@@ -5,10 +5,11 @@ routing", resource model section 6.5, with the constants that survived docs/rout
 
     J(w) = factor_w * (prefill * missing_w + output * (step + crowding * crowd_w))
 
-Elsewhere the whole context is missing; at home the share of it that an overfull cache has evicted.
-Workers without room for the context are out: what they would evict costs more than any turn gains.
-The gain counts for one turn, since the next one looks again, and a difference of the moment spread
-over the turns to come sends samples back and forth.
+Elsewhere the whole context is missing, once. At home it is what the sample adds to an overfull
+cache: so much is evicted, of its own prefix or of others', and computed anew turn by turn. Workers
+without room for the context are out: what they would evict costs more than any turn gains. What is
+gained at decoding counts for one turn, since the next one looks again, and a difference of the
+moment that is spread over the turns to come sends samples back and forth.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from rolloutkit.routing.fleet import Fleet, Resident
 
 _FILL = 0.9  # of a cache, that newcomers may fill: contexts grow
+_OVERFULL_TURNS = 2.0  # a cache that is overfull is so for this turn and at least the next
 _MARGIN = 1.5  # a move must save so many times what it costs: the pace is an estimate
 _AHEAD = 2.0  # residents that a worker may be ahead for siblings who share all their context
 
@@ -54,8 +56,8 @@ class Cost:
         output = resident.output_tokens / resident.num_turns
         decode = output * (pace.step + pace.crowding * crowd)
         costs = pace.factors * (_MARGIN * pace.prefill * context + decode)
-        kept = min(1.0, fleet.capacity[home] / max(crowd[home] + context, 1.0))
-        missing = (1.0 - kept) * context
+        excess = crowd[home] + context - fleet.capacity[home]
+        missing = _OVERFULL_TURNS * min(max(excess, 0.0), context)
         at_home = float(pace.factors[home] * (pace.prefill * missing + decode[home]))
         costs[~room] = np.inf
         best = int(costs.argmin())
