@@ -104,7 +104,7 @@ class Orchestrator:
         return engine.views() if isinstance(engine, Router) else ()
 
     async def update_policy(self, update: WeightUpdate, mode: PauseMode = PauseMode.FINISH) -> None:
-        """Serve other weights, during a run: no call is sent until every worker that is up has them.
+        """Serve other weights, during a run: no call is sent until every worker has them.
 
         What becomes of the calls under way `mode` says. Waiting is charged to `limits.pause`, which
         bounds the whole as well, and to no other limit. A second update waits for the first. Raises

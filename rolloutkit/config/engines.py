@@ -42,11 +42,7 @@ def engine_component(section: Mapping[str, Any]) -> Component:
 
 
 def make_engine(
-    choice: Component,
-    router: RouterSettings = RouterSettings(),  # noqa: B008 - it is frozen
-    *,
-    has_tokenizer: bool,
-    seed: int = 0,
+    choice: Component, router: RouterSettings, *, has_tokenizer: bool, seed: int
 ) -> Engine:
     """The engine, still to be opened; its workers, where it has several, behind a router.
 
