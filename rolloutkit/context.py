@@ -423,7 +423,7 @@ class SampleContext:
 
     async def _wait_for_weights(self) -> None:
         """Wait at the gate, which is charged to `limits.pause` only."""
-        self._begin("waiting for weights")
+        self._begin("waiting for weights", self._services.time())
         bounds = self._bounds
         bounds.begin_wait()
         try:

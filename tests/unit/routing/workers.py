@@ -76,7 +76,7 @@ class FakeWorker:
         return answer
 
     def _end(self, end):
-        if not end.done():
+        if end in self.running and not end.done():
             end.set_result(self.answer(self.running[end]))
 
     def answer(self, request, count=2, reason=FinishReason.STOP):
@@ -104,6 +104,12 @@ class FakeWorker:
         for end in self.running:
             if not end.done():
                 end.set_exception(WorkerLost(f"{self.name} went down"))
+
+    def start(self):
+        """It is well again, and ends what it still has."""
+        self.is_down = self.is_mute = False
+        for end in self.running:
+            asyncio.get_running_loop().call_later(self.seconds, self._end, end)
 
     async def pause(self, mode):
         self.controls.append(f"pause {mode}")
