@@ -1,6 +1,6 @@
 """Plays the routing scenarios and prints the table of `docs/routing.md`: `make bench-routing`.
 
-One process per core; about 20 minutes of CPU. `--seeds N` plays fewer batches. Changes are paired,
+One process per core; about an hour of CPU. `--seeds N` plays fewer batches. Changes are paired,
 batch by batch, with 90 % intervals. Exits 1 when `cost` does not hold what the page says: within
 1 % of `sticky_least_loaded`, or better, where workers are equal, and better where one joins late
 or is slow.
@@ -69,11 +69,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS)
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--loads", default=";".join(LOADS))
     parser.add_argument("--policies", default=",".join(POLICIES))
     arguments = parser.parse_args()
     failed = []
     with ProcessPoolExecutor(arguments.workers) as pool:
-        for load_name in LOADS:
+        for load_name in arguments.loads.split(";"):
             print(f"\n{load_name}, {arguments.seeds} batches\n")
             print("| scenario | policy | makespan, s | change, % | moves | cached |")
             print("|---|---|---|---|---|---|")
