@@ -39,6 +39,14 @@ async def test_a_sample_returns_to_its_worker_and_another_goes_elsewhere():
     assert len(a.served) == len(b.served) == 3
 
 
+async def test_priorities_reach_the_worker_as_they_are():
+    a = FakeWorker("a")
+    async with routed(a) as (router, _):
+        await router.generate(request_of(0, priority=3.5))
+
+    assert [request.priority for request in a.served] == [3.5]
+
+
 async def test_the_worker_is_stamped_on_the_completion():
     async with routed(FakeWorker("only")) as (router, _):
         completion = await router.generate(request_of(0))
