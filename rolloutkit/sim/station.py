@@ -1,7 +1,7 @@
 """A simulated worker as an engine: a `ReferenceWorker`, its callers, and what may happen to it.
 
 Faults are levers (`kill`, `stall`, `slow_down`, `shrink`, `start`) that take effect at the moment
-they are pulled; `faults.py` pulls them at given times.
+they are pulled; `worker_faults.py` pulls them at given times.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from rolloutkit.record.recorder import Recorder
 from rolloutkit.report import RunStatistics
 from rolloutkit.report.text import summary_text
 from rolloutkit.routing import Router, RouterSettings
-from rolloutkit.sim.faults import Fault, arm
 from rolloutkit.sim.speaking import SpeakingConfig, SpeakingEngine
+from rolloutkit.sim.worker_faults import WorkerFault, arm
 from rolloutkit.sinks import CollectSink
 from rolloutkit.types import CancelReason, Status, Task
 from tests.benchmarks.routing.scenarios import LOADS, batch_of, joins, slow
@@ -25,12 +25,12 @@ NUM_SAMPLES, NUM_TURNS = 24, 5
 BUDGET = MemoryBudget(capacity_bytes=12_000, bytes_per_token=1)  # about 8 samples a worker
 POLICIES = ["round_robin", "sticky", "sticky_least_loaded", "sticky_least_work", "cost"]
 FAULTS = (
-    Fault(worker="worker-0", at=12.0, kind="kill"),
-    Fault(worker="worker-1", at=30.0, kind="stall"),
-    Fault(worker="worker-2", at=20.0, kind="slow", factor=3.0),
-    Fault(worker="worker-2", at=25.0, kind="shrink", factor=0.5),
-    Fault(worker="worker-0", at=60.0, kind="start"),
-    Fault(worker="worker-1", at=200.0, kind="start"),
+    WorkerFault(worker="worker-0", at=12.0, kind="kill"),
+    WorkerFault(worker="worker-1", at=30.0, kind="stall"),
+    WorkerFault(worker="worker-2", at=20.0, kind="slow", factor=3.0),
+    WorkerFault(worker="worker-2", at=25.0, kind="shrink", factor=0.5),
+    WorkerFault(worker="worker-0", at=60.0, kind="start"),
+    WorkerFault(worker="worker-1", at=200.0, kind="start"),
 )
 
 
@@ -92,7 +92,7 @@ def test_the_same_faults_give_the_same_run_event_by_event():
 
 
 def test_a_run_whose_workers_are_all_gone_ends_with_everything_saved():
-    faults = [Fault(worker=f"worker-{index}", at=20.0, kind="kill") for index in range(3)]
+    faults = [WorkerFault(worker=f"worker-{index}", at=20.0, kind="kill") for index in range(3)]
 
     statistics = RunStatistics()
     with pytest.raises(RunFailed, match=r"no worker has been there for router.gone_seconds"):

@@ -17,9 +17,9 @@ from rolloutkit.batch import Policies, Settings, opened, prepare
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.record.chains import read_chains
 from rolloutkit.routing import Router, RouterSettings
-from rolloutkit.sim.faults import Fault, arm
 from rolloutkit.sim.reference import ReferenceConfig, ReferenceEngine
 from rolloutkit.sim.replay import Batch
+from rolloutkit.sim.worker_faults import WorkerFault, arm
 from rolloutkit.types import Status
 
 DATA = Path(__file__).parents[2] / "data"
@@ -60,22 +60,22 @@ def equal(_):
 
 
 def slow(_):
-    return (Fault(worker=LAST, kind="slow", factor=1 / 0.6),)
+    return (WorkerFault(worker=LAST, kind="slow", factor=1 / 0.6),)
 
 
 def joins(makespan):
     return (
-        Fault(worker=LAST, kind="kill"),
-        Fault(worker=LAST, kind="start", at=makespan / 2),
+        WorkerFault(worker=LAST, kind="kill"),
+        WorkerFault(worker=LAST, kind="start", at=makespan / 2),
     )
 
 
 def dies(makespan):
-    return (Fault(worker=LAST, kind="kill", at=makespan / 3),)
+    return (WorkerFault(worker=LAST, kind="kill", at=makespan / 3),)
 
 
 def shrinks(makespan):
-    return (Fault(worker=LAST, kind="shrink", at=makespan / 6, factor=0.5),)
+    return (WorkerFault(worker=LAST, kind="shrink", at=makespan / 6, factor=0.5),)
 
 
 SCENARIOS = {  # the faults by the makespan that sticky_least_loaded has without any

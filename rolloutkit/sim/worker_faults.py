@@ -11,7 +11,7 @@ import msgspec
 from rolloutkit.sim.station import Station
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One event in the life of a worker, `at` seconds after the start."""
 
     worker: str
@@ -20,7 +20,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     factor: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of time (slow), of memory (shrink)
 
 
-def arm(faults: Sequence[Fault], stations: Mapping[str, Station]) -> None:
+def arm(faults: Sequence[WorkerFault], stations: Mapping[str, Station]) -> None:
     """Let the faults happen to the stations, on the running loop; those at 0 happen now."""
     loop = asyncio.get_running_loop()
     for fault in faults:
@@ -31,7 +31,7 @@ def arm(faults: Sequence[Fault], stations: Mapping[str, Station]) -> None:
             _happen(station, fault)
 
 
-def _happen(station: Station, fault: Fault) -> None:
+def _happen(station: Station, fault: WorkerFault) -> None:
     match fault.kind:
         case "kill":
             station.kill()
