@@ -67,11 +67,6 @@ class Parking:
         insort(self._parked, (seq, need))
         return True
 
-    def remove(self, seq: int) -> list[int]:
-        """A sample is over: the parked ones that fit now, earliest admitted first, active again."""
-        self.take(seq)
-        return self.resume()
-
     def take(self, seq: int) -> int | None:
         """Take a sample out, active or parked: the bytes that it needs; None if it is not here."""
         if seq in self._active:

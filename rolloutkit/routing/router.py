@@ -11,9 +11,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from enum import StrEnum
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
@@ -36,12 +35,13 @@ from rolloutkit.protocols import (
     Worker,
     WorkerLoad,
 )
-from rolloutkit.routing.cost import Cost
-from rolloutkit.routing.fleet import Fleet, Policy
+from rolloutkit.routing.choice import make_policy
+from rolloutkit.routing.claims import common_capabilities
+from rolloutkit.routing.fleet import Fleet
 from rolloutkit.routing.member import Member
 from rolloutkit.routing.parts import can_go_on, full, joined, rest_of, stamped
-from rolloutkit.routing.policies import RoundRobin, Sticky, StickyLeastLoaded, StickyLeastWork
 from rolloutkit.routing.settings import RouterSettings
+from rolloutkit.routing.views import OnWorkerChange, WorkerChange, WorkerView
 from rolloutkit.types import (
     Completion,
     FinishReason,
@@ -49,31 +49,6 @@ from rolloutkit.types import (
     SampleId,
     TokenPrompt,
 )
-
-
-class WorkerChange(StrEnum):
-    """What happened to a worker."""
-
-    EJECTED = "ejected"
-    READMITTED = "readmitted"
-    JOINED = "joined"
-    LEFT = "left"
-
-
-class WorkerView(NamedTuple):
-    """One worker at one moment."""
-
-    name: str
-    is_up: bool
-    num_residents: int
-    num_calls: int
-    active_tokens: int  # of context of the residents that are not parked
-    slowness: float  # measured; 1 = like the others
-    num_ejections: int
-
-
-OnWorkerChange = Callable[[str, WorkerChange, str], None]
-"""Called with a worker's name, what happened to it, and why."""
 
 
 class Router:
@@ -99,7 +74,7 @@ class Router:
                 else "engine.workers: expected at least one worker, got none"
             )
         self._settings = settings
-        self.fleet = Fleet(names, _policy(settings.policy), random.Random(seed))
+        self.fleet = Fleet(names, make_policy(settings.policy), random.Random(seed))
         self._members: dict[str, Member] = {}
         for index, worker in enumerate(workers):
             self._members[worker.name] = Member(worker, index, settings)
@@ -122,7 +97,9 @@ class Router:
     def capabilities(self) -> Capabilities:
         """What all workers can."""
         if self._capabilities is None:
-            self._capabilities = _common([one.worker.capabilities for one in self._by_index])
+            self._capabilities = common_capabilities(
+                [one.worker.capabilities for one in self._by_index]
+            )
         return self._capabilities
 
     @property
@@ -495,34 +472,6 @@ class Router:
         while any(member.num_calls for member in members):
             self._idle.clear()
             await self._idle.wait()
-
-
-def _policy(name: str) -> Policy:
-    match name:
-        case "round_robin":
-            return RoundRobin()
-        case "sticky":
-            return Sticky()
-        case "sticky_least_work":
-            return StickyLeastWork()
-        case "cost":
-            return Cost()
-        case _:
-            return StickyLeastLoaded()
-
-
-def _common(all_of_them: Sequence[Capabilities]) -> Capabilities:
-    contexts = [one.max_context for one in all_of_them if one.max_context is not None]
-    places = [one.parallelism for one in all_of_them if one.parallelism is not None]
-    claims = [name for name in Capabilities.__struct_fields__ if name not in _NUMBERS]
-    return Capabilities(
-        **{name: all(getattr(one, name) for one in all_of_them) for name in claims},
-        max_context=min(contexts, default=None),
-        parallelism=sum(places) if len(places) == len(all_of_them) else None,
-    )
-
-
-_NUMBERS = ("max_context", "parallelism")
 
 
 def _ignore(name: str, change: WorkerChange, reason: str) -> None:

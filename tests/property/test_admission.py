@@ -179,7 +179,8 @@ def test_parking_never_parks_everybody_and_forgets_nobody(reports):
         if context_tokens is None:
             active.pop(seq, None)
             parked.pop(seq, None)
-            for resumed in parking.remove(seq):
+            parking.take(seq)
+            for resumed in parking.resume():
                 active[resumed] = parked.pop(resumed)
         elif seq not in parked:
             is_first = seq not in active
