@@ -1,9 +1,9 @@
 """Plays the routing scenarios and prints the table of `docs/routing.md`: `make bench-routing`.
 
 One process per core; about an hour of CPU. `--seeds N` plays fewer batches. Changes are paired,
-batch by batch, with 90 % intervals. Exits 1 when `cost` does not hold what the page says: within
-1 % of `sticky_least_loaded`, or better, where workers are equal, and better where one joins late
-or is slow.
+batch by batch, with 90 % intervals. Exits 1 when `cost` does not hold what the page says: on
+average at most 1 % worse than `sticky_least_loaded` anywhere, and better where the workers and not
+one long chain set the makespan, and one of them is unlike the others.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from tests.benchmarks.routing.scenarios import LOADS, SCENARIOS, batch_of, play
 REFERENCE = "sticky_least_loaded"
 POLICIES = (REFERENCE, "sticky", "sticky_least_work", "cost", "round_robin")
 NUM_SEEDS = 16
+BOUND_BY_WORKERS = ("qwen3-32b, mini-swe",)
 
 
 def play_seed(case):
@@ -85,7 +86,8 @@ def main():
                     f"{change.plus_minus or 0:.1f} | {moves:.0f} | {cached:.3f} |",
                     flush=True,
                 )
-                most = 1.0 if scenario == "equal workers" else 0.0
+                wins = load_name in BOUND_BY_WORKERS and scenario != "equal workers"
+                most = 0.0 if wins else 1.0
                 if policy == "cost" and change.mean > most:
                     failed.append(f"{load_name}: {scenario}: {change.mean:+.1f} %")
     print("\n".join(failed) or "\ncost holds what it promises")
