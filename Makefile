@@ -11,7 +11,7 @@ FOR_RUN := $(VENV)/.for-run
 FOR_DEV := $(VENV)/.for-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench bench-policy bench-tail wheel clean
+.PHONY: help run test check format bench bench-policy bench-routing bench-tail wheel clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-policy: $(FOR_DEV) ## Replay the acceptance scenarios of the policies and 
 
 bench-tail: $(FOR_DEV) ## Replay recorded runs with faults under each tactic against the tail and print the tables.
 	$(BIN)/python -m tests.benchmarks.tail
+
+bench-routing: $(FOR_DEV) ## Play the routing scenarios and print their table.
+	$(BIN)/python -m tests.benchmarks.routing.table
 
 wheel: $(FOR_RUN) ## Build the wheel and try it in an empty environment.
 	PYTHON=$(BIN)/python .ci/check_wheel

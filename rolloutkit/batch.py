@@ -22,12 +22,12 @@ from rolloutkit.admission import (
     AdmissionLimits,
     AdmissionQueue,
     Decision,
-    LeastLoaded,
     MemoryBudget,
 )
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
 from rolloutkit.foresight import Foresight
+from rolloutkit.gate import Gate
 from rolloutkit.hosting import hosted
 from rolloutkit.jobs import DaemonThreads, background
 from rolloutkit.limits import Limits, RetryPolicy
@@ -39,7 +39,7 @@ from rolloutkit.protocols import (
     Engine,
     Environment,
     HasModelFile,
-    HasWorkers,
+    HasPlacement,
     Placement,
     Priority,
     Renderer,
@@ -53,8 +53,10 @@ from rolloutkit.record.events import (
     PoolOpened,
     RunStarted,
     WindowChanged,
+    WorkerChanged,
 )
 from rolloutkit.record.recorder import Recorder
+from rolloutkit.routing import Router, WorkerChange
 from rolloutkit.services import Services, stage_kind
 from rolloutkit.sinks import CollectSink, StreamSink, TeeSink
 from rolloutkit.tail import (
@@ -94,7 +96,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """What decides beside the orders that the settings name."""
 
     priority: Priority | None = None  # of model calls
-    placement: Placement | None = None  # None: the least loaded worker, where there are several
+    placement: Placement | None = None  # None: the engine's own, where it has several workers
     budget: MemoryBudget | None = None  # of each worker; samples are parked when it overflows
 
 
@@ -144,11 +146,13 @@ def prepare(
         totals=totals,
         started_at=started_at,
         on_verdict=partial(_record_verdict, recorder, time, started_at),
+        is_asked=isinstance(engine, Router) and engine.fleet.wants_forecast,
     )
+    placement = _placement(engine) if policies.placement is None else policies.placement
     admission = AdmissionQueue(
         settings.admission,
         foresight.admission_order(),
-        placement=_placement(engine) if policies.placement is None else policies.placement,
+        placement=placement,
         budget=policies.budget,
     )
 
@@ -164,6 +168,9 @@ def prepare(
                 )
             )
 
+    if isinstance(engine, Router):
+        engine.fleet.forecast = foresight
+        engine.on_worker_change = partial(_record_worker, recorder, time, started_at)
     services = Services(
         engine=_with_tactics(engine, settings.tail, hedging, on_hedge),
         capabilities=engine.capabilities,
@@ -172,7 +179,7 @@ def prepare(
         program=program,
         actions=ActionScheduler(settings.actions.limits_of, foresight.action_order, on_pool),
         foresight=foresight,
-        pacer=_pacer(settings.admission, admission, engine, started_at, on_window),
+        pacer=_pacer(settings.admission, admission, placement, started_at, on_window),
         limits=settings.limits,
         retry=settings.retry,
         sampling=settings.sampling,
@@ -180,6 +187,7 @@ def prepare(
         time=time,
         started_at=started_at,
         seed=settings.seed,
+        gate=Gate(),
         constrain_calls=_constrains(settings, engine.capabilities),
         priority=policies.priority,
         hedged_actions=HedgedActions(hedging, on_hedge) if settings.tail.hedge.actions else None,
@@ -358,13 +366,13 @@ def _with_tactics(
 
 
 def _placement(engine: Engine) -> Placement | None:
-    return LeastLoaded(engine.worker_names) if isinstance(engine, HasWorkers) else None
+    return engine.placement if isinstance(engine, HasPlacement) else None
 
 
 def _pacer(
     limits: AdmissionLimits,
     queue: AdmissionQueue,
-    engine: Engine,
+    placement: Placement | None,
     now: float,
     on_change: Callable[[str | None, Decision], None],
 ) -> Pacer | None:
@@ -376,7 +384,7 @@ def _pacer(
             f"admission.control={limits.control} needs admission.reference, the samples to keep "
             "alive on each worker: ask rolloutkit plan"
         )
-    workers = list(engine.worker_names) if isinstance(engine, HasWorkers) else [None]
+    workers = [None] if placement is None else list(placement.workers())
     if limits.control == "reference":
         queue.max_samples = min(limits.max_samples, limits.reference * len(workers))
         return None
@@ -459,6 +467,20 @@ def _record_hedge(
                 prompt_tokens=hedge.prompt_tokens,
                 lost_tokens=hedge.lost_tokens,
             )
+        )
+
+
+def _record_worker(
+    recorder: Recorder | None,
+    time: Callable[[], float],
+    started_at: float,
+    worker: str,
+    change: WorkerChange,
+    reason: str,
+) -> None:
+    if recorder is not None:
+        recorder.emit(
+            WorkerChanged(t=time() - started_at, worker=worker, change=change, reason=reason)
         )
 
 

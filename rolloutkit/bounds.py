@@ -101,6 +101,10 @@ class Bounds:
             return watchdog.limit("turn", max(left, 0.0), self._limits.turn)
         return watchdog.limit(name, seconds)
 
+    def call(self, watchdog: Watchdog) -> CallClock:
+        """The clock of a model call that begins, bounded by `watchdog`."""
+        return CallClock(self, watchdog)
+
     def seconds(self) -> float:
         """What the attempt's clock shows."""
         if self._running_since is None:
@@ -118,3 +122,27 @@ class Bounds:
             self._running_since = None
         if self._whole is not None:
             self._whole.resume() if runs else self._whole.pause()
+
+
+class CallClock:
+    """Lets a model call's limits stand still while it waits for new weights inside the engine."""
+
+    __slots__ = ("_bounds", "_watchdog")
+
+    def __init__(self, bounds: Bounds, watchdog: Watchdog) -> None:
+        self._bounds = bounds
+        self._watchdog = watchdog
+
+    def hold(self) -> None:
+        """From here on the call waits."""
+        self._bounds.end_work()
+        self._bounds.begin_wait()
+        if self._watchdog.is_busy:
+            self._watchdog.pause()
+
+    def release(self) -> None:
+        """It works again, or is over."""
+        if self._watchdog.is_busy:
+            self._watchdog.resume()
+        self._bounds.end_wait()
+        self._bounds.begin_work()

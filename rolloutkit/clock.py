@@ -334,9 +334,9 @@ class Watchdog:
     def progress(self, name: str, seconds: float) -> None:
         """Move the deadline to `seconds` from now, reported as `name`, never past the hard limit.
 
-        Outside a block, where a call that is over reports late, it does nothing.
+        Outside a block, where a call that is over reports late, and while paused it does nothing.
         """
-        if not self.is_busy:
+        if not self.is_busy or self._deadline == math.inf:
             return
         deadline = self._loop.time() + seconds
         if deadline < self._hard:

@@ -262,6 +262,8 @@ class SampleContext:
             if chain.index == 0:  # the others of a sample come and go within its turns
                 self._permit.grow(len(chain) or prompt_tokens or dialogue.num_known(chain))
             parked_seconds = await self._resume() if self._permit.is_parked else 0.0
+            if self._services.gate.is_closed:
+                await self._wait_for_weights()
             request = self._request(chain, sampling, json_schema)
             completion = await self._call_engine(request, chain, parked_seconds)
             self._require_going()
@@ -434,6 +436,17 @@ class SampleContext:
         )
         return parked
 
+    async def _wait_for_weights(self) -> None:
+        """Wait at the gate, which is charged to `limits.pause` only."""
+        self._begin("waiting for weights", self._services.time())
+        bounds = self._bounds
+        bounds.begin_wait()
+        try:
+            with bounds.watchdog().limit("pause", self._services.limits.pause):
+                await self._services.gate.passed()
+        finally:
+            bounds.end_wait()
+
     def _request(
         self, chain: Chain, sampling: SamplingParams | None, json_schema: dict[str, Any] | None
     ) -> GenerateRequest:
@@ -458,7 +471,7 @@ class SampleContext:
                 seed=seed,
                 logprobs=base.logprobs,
             ),
-            worker=self.worker,
+            worker=self._permit.worker,
             priority=self._priority(),
             json_schema=dialogue.call_schema() if json_schema is None else json_schema,
         )
@@ -480,6 +493,8 @@ class SampleContext:
         started = services.time()
         self._begin("generating", started)
         bounds.begin_work()
+        call = bounds.call(watchdog)
+        services.gate.enter(call)
         try:
             limit = bounds.within_turn("model_call", limits.model_call, watchdog)
             with limit, boundary(EngineError):
@@ -498,6 +513,7 @@ class SampleContext:
             failure = error
             raise
         finally:
+            services.gate.leave(call)
             bounds.end_work()
             seconds = services.time() - started
             self.generate_seconds += seconds

@@ -90,7 +90,11 @@ def examine(config: RunConfig, output_dir: Path) -> Examination:
     renderer = found.attempt("renderer", lambda: _renderer(config), _describe_renderer)
     has_tokenizer = renderer is not None and renderer.made is not None
     engine = found.attempt(
-        "engine", lambda: make_engine(config.engine, has_tokenizer=has_tokenizer), None
+        "engine",
+        lambda: make_engine(
+            config.engine, config.router, has_tokenizer=has_tokenizer, seed=config.run.seed
+        ),
+        None,
     )
     found.attempt("orders", lambda: refuse_clairvoyance(config.actions, config.admission), None)
     if environment is None or tasks is None or renderer is None or engine is None:

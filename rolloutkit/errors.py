@@ -3,6 +3,7 @@
     RolloutError
     ├── ConfigError          the user's input is wrong: one line, exit code 2, nothing was started
     ├── EngineError          an engine is unreachable or broke, after its own retries
+    │   ├── WorkerLost       a worker is gone: refused, reset, shut down; others may be there
     │   ├── RequestError     an engine refused the request; the same one will fail again
     │   └── ContextFullError prompt and completion do not fit the engine's context
     ├── RenderError          messages could not become tokens, or tokens a message
@@ -37,6 +38,10 @@ class ConfigError(RolloutError):
 
 class EngineError(RolloutError):
     """An engine is unreachable or broke, after its own retries."""
+
+
+class WorkerLost(EngineError):
+    """A worker is gone; what it was asked for may be asked of another."""
 
 
 class RequestError(EngineError):

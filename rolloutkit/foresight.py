@@ -73,7 +73,8 @@ class Foresight:
 
     `history` and `totals` (true work, which only a replay knows) are what it starts from;
     `workload` and `rates` are written into the next history. `on_verdict` hears the guard once at
-    the start, and whenever it changes its mind. Raises ConfigError for clairvoyance without totals.
+    the start, and whenever it changes its mind. `is_asked` says that others want estimates too.
+    Raises ConfigError for clairvoyance without totals.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Foresight:
         totals: Mapping[SampleId, float] | None = None,
         started_at: float = 0.0,
         on_verdict: Callable[[Verdict], None] | None = None,
+        is_asked: bool = False,
     ) -> None:
         if totals is None:
             refuse_clairvoyance(actions, admission)
@@ -98,6 +100,7 @@ class Foresight:
         self._totals = totals or {}
         self._started_at = started_at
         self._on_verdict = on_verdict
+        self._is_asked = is_asked
         self._living: dict[SampleId, _Living] = {}
         self._num_to_come: dict[str, int] = {}
         self._works: dict[SampleId, float] = {}  # of finished samples: the next history's
@@ -215,6 +218,16 @@ class Foresight:
         is_expected = order != "dataset" and (order != "auto" or self._guard.trusts_estimate)
         return self._expected_total(demand.task.task_id) if is_expected else None
 
+    # What routing asks; 0 where nothing is known.
+
+    def expected_total(self, task_id: str) -> float:
+        """Expected work of a sample of the task that has not begun."""
+        return self._expected_total(task_id)
+
+    def work_left(self, sample_id: SampleId) -> float:
+        """Expected work that is left to a living sample."""
+        return self._remaining(sample_id)
+
     # What became of it.
 
     def findings(self, now: float) -> Findings:
@@ -245,7 +258,7 @@ class Foresight:
             "longest_first",
             "pioneers",
         }
-        if not uses and self._verdict.rule is not Rule.REMAINING:
+        if not uses and not self._is_asked and self._verdict.rule is not Rule.REMAINING:
             return None
         from rolloutkit.estimate.estimator import WorkEstimator
 

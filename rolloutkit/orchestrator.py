@@ -18,12 +18,20 @@ from rolloutkit.admission import AdmissionQueue, Permit
 from rolloutkit.clock import Watchdog
 from rolloutkit.closer import Closer
 from rolloutkit.context import Ending
-from rolloutkit.errors import ConfigError, RunFailed
+from rolloutkit.errors import ConfigError, EngineError, RunFailed
 from rolloutkit.estimate import History
 from rolloutkit.jobs import Job, JobGroup, Outcome
 from rolloutkit.lag import LoopLagMonitor
-from rolloutkit.protocols import Demand, Sink, TaskSource
-from rolloutkit.record.events import RunEnded, SampleAdmitted, SampleEnded
+from rolloutkit.protocols import (
+    Demand,
+    EngineControl,
+    PauseMode,
+    Sink,
+    TaskSource,
+    WeightUpdate,
+)
+from rolloutkit.record.events import RunEnded, SampleAdmitted, SampleEnded, WeightsUpdated
+from rolloutkit.routing import Router, WorkerView
 from rolloutkit.sample import Life, run_sample
 from rolloutkit.services import Services
 from rolloutkit.tail import GroupCloser, with_spares
@@ -74,6 +82,7 @@ class Orchestrator:
         self._error: Exception | None = None
         self._end_reason = "finished"
         self._most_turns_failed = 0
+        self._updating = asyncio.Lock()
         self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
 
     @property
@@ -91,6 +100,63 @@ class Orchestrator:
         has finished yet, here or before.
         """
         return self._services.foresight.next_history()
+
+    @property
+    def workers(self) -> Sequence[WorkerView]:
+        """The engine's workers as they are; empty where it has none of its own."""
+        engine = self._services.engine
+        return engine.views() if isinstance(engine, Router) else ()
+
+    async def update_policy(self, update: WeightUpdate, mode: PauseMode = PauseMode.FINISH) -> None:
+        """Serve other weights, during a run: no call is sent until every worker has them.
+
+        What becomes of the calls under way `mode` says. Waiting is charged to `limits.pause`, which
+        bounds the whole as well, and to no other limit. A second update waits for the first. Raises
+        ConfigError for an engine whose weights cannot be changed, EngineError when no worker takes
+        them; either way, and when cancelled, calls are sent again.
+        """
+        services = self._services
+        engine, gate = services.engine, services.gate
+        if not isinstance(engine, EngineControl):
+            raise ConfigError(
+                f"{type(engine).__name__} cannot change its weights: use engine=sglang or vllm"
+            )
+        async with self._updating:
+            started = self._t()
+            gate.close()
+            try:
+                async with asyncio.timeout(services.limits.pause):
+                    await self._renew(engine, update, mode)
+            except TimeoutError:
+                raise EngineError(
+                    f"weights of version {update.version} were not loaded within limits.pause of "
+                    f"{services.limits.pause:g} s"
+                ) from None
+            finally:
+                gate.open()
+            services.record(
+                WeightsUpdated(
+                    t=self._t(),
+                    version=update.version,
+                    mode=mode,
+                    seconds=self._t() - started,
+                )
+            )
+
+    async def _renew(self, engine: EngineControl, update: WeightUpdate, mode: PauseMode) -> None:
+        """Pause, load, resume. When that breaks off the engine resumes in the background."""
+        gate = self._services.gate
+        if mode is PauseMode.FINISH:
+            await gate.drained()
+        else:
+            gate.hold()
+        try:
+            await engine.pause(mode)
+            await engine.update_weights(update)
+        except BaseException:
+            self._jobs.spawn(engine.resume(), name="resume the engine")
+            raise
+        await engine.resume()
 
     async def run(self, tasks: TaskSource) -> None:
         """Run every task of the source and return when every sample was emitted and every session

@@ -100,12 +100,77 @@ class HasModelFile(Protocol):
     def model_file(self) -> Path: ...
 
 
-@runtime_checkable
-class HasWorkers(Protocol):
-    """An engine of several workers, each with a cache of its own: samples are placed on them."""
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself. What it does not say is None, never 0."""
+
+    num_running: int | None = None  # requests that it generates
+    num_waiting: int | None = None  # requests in its own queue
+    num_generated: int | None = None  # tokens since it started: a counter that shows that it works
+    capacity_tokens: int | None = None  # of its cache
+    policy_version: int | None = None
+
+
+class Worker(Engine, Protocol):
+    """An engine replica with a cache of its own. It retries nothing: its router does.
+
+    `generate` raises WorkerLost where the worker is gone (connection refused or reset, 502, 503)
+    and EngineError where it answered and failed. A worker may be an async context manager; entering
+    it must not fail because the server does not answer yet.
+    """
 
     @property
-    def worker_names(self) -> Sequence[str]: ...
+    def name(self) -> str:
+        """Unique in a run, like the server's URL."""
+        ...
+
+    async def probe(self) -> WorkerLoad:
+        """Health and load in one question; the caller bounds it. Raises EngineError when it is not
+        well.
+        """
+        ...
+
+
+@runtime_checkable
+class HasWorkers(Protocol):
+    """An engine that comes as several workers, to be put behind a router."""
+
+    def make_workers(self) -> Sequence[Worker]: ...
+
+
+class PauseMode(StrEnum):
+    """What becomes of the calls that run when new weights come."""
+
+    FINISH = "finish"  # they end by themselves first
+    ABORT = "abort"  # they end now, and go on from their tokens under the new weights
+    HOLD = "hold"  # they stand still in the server and go on where they were
+
+
+class WeightUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights to serve from now on. `path` is None where they reach the server another way."""
+
+    version: int
+    path: str | None = None
+
+
+@runtime_checkable
+class EngineControl(Protocol):
+    """An engine whose weights can be changed between, or in the middle of, its calls."""
+
+    async def pause(self, mode: PauseMode) -> None:
+        """Generate nothing until `resume`. Under ABORT running calls return what they have, with
+        `FinishReason.ABORT`; under HOLD they stand still. Raises EngineError.
+        """
+        ...
+
+    async def resume(self) -> None:
+        """Generate again. Idempotent. Raises EngineError."""
+        ...
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Load other weights while paused; what was cached is worth nothing afterwards. Raises
+        EngineError.
+        """
+        ...
 
 
 class EnvironmentSession(Protocol):
@@ -213,12 +278,55 @@ class AdmissionOrder(Protocol):
 
 
 class Placement(Protocol):
-    """On which worker an admitted sample lives. Pure."""
+    """On which worker an admitted sample lives, and when it moves. Pure.
 
-    def place(self, demand: Demand) -> str: ...
-    def leave(self, demand: Demand, worker: str) -> None:
-        """The sample that was placed there is over."""
+    The one place where that is decided: admission asks at the permit and before each turn, and
+    whoever sends the turn goes by the answer.
+    """
+
+    def place(self, demand: Demand) -> str:
+        """The home of a sample that begins to live."""
         ...
+
+    def next_turn(self, demand: Demand, context_tokens: int) -> str:
+        """Its home from its next turn on, whose prompt will be so long."""
+        ...
+
+    def park(self, demand: Demand, *, is_parked: bool) -> None:
+        """The sample waits for memory, or does so no more."""
+        ...
+
+    def adopt(self, demand: Demand, worker: str) -> bool:
+        """The worker has room for a sample that is parked elsewhere: whether it moves there."""
+        ...
+
+    def leave(self, demand: Demand) -> None:
+        """The sample is over."""
+        ...
+
+    def home(self, demand: Demand) -> str | None:
+        """Where a sample that lives belongs now; workers that end lose theirs."""
+        ...
+
+    def workers(self) -> Sequence[str]:
+        """Those that are up."""
+        ...
+
+    def memory_share(self, worker: str) -> float:
+        """Its memory as a share of what it had at the start."""
+        ...
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call back whenever workers came, went, or have other memory than before."""
+        ...
+
+
+@runtime_checkable
+class HasPlacement(Protocol):
+    """An engine of several workers that says where samples live."""
+
+    @property
+    def placement(self) -> Placement: ...
 
 
 class Stage(StrEnum):

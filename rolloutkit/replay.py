@@ -1,6 +1,6 @@
 """Replays a recording with the production scheduler: from its configuration to its figures.
 
-    load_recording ──► make_replay (a batch) ──► prepare_replay ──► Orchestrator
+    load_recording ──► make_replay (a batch) ──► opened_replay ──► Orchestrator
 
 A `Replay` is plain data, so that it can be sent to another process.
 """
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.admission import LeastLoaded, MemoryBudget
-from rolloutkit.batch import Policies, prepare, workload_of
+from rolloutkit.admission import MemoryBudget
+from rolloutkit.batch import Policies, opened, prepare, workload_of
 from rolloutkit.config.replay import BatchOptions, ReplayConfig
 from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History, next_history, read_history
 from rolloutkit.orchestrator import Orchestrator
-from rolloutkit.protocols import Engine, Placement, Sink
+from rolloutkit.protocols import Engine, Sink
 from rolloutkit.record import Recorder
 from rolloutkit.record.lives import Life, Recording, lives_of_chains, read_lives
 from rolloutkit.record.numeric import first_line, read_numeric
 from rolloutkit.report import RunStatistics, Summary
+from rolloutkit.routing import Router, RouterSettings
 from rolloutkit.sim.faults import Faults, FaultyEngine
 from rolloutkit.sim.lives_bound import lives_bound
 from rolloutkit.sim.recorded import LifeBatch, RecordedConfig, RecordedEngine
@@ -139,25 +142,29 @@ def _history(
     return next_history(None, workload, options.rates, earlier)
 
 
-def prepare_replay(
+@asynccontextmanager
+async def opened_replay(
     replay: Replay, batch: LifeBatch, sink: Sink, recorder: Recorder
-) -> Orchestrator:
-    """Put the run together inside a running loop; run it with `batch.tasks()`."""
+) -> AsyncGenerator[Orchestrator]:
+    """Put the run together inside a running loop, with its engine open; run it with
+    `batch.tasks()`.
+    """
     config = replay.config
     engine = _engine(replay, batch)
     rates = config.history.rates
-    return prepare(
-        sink,
-        engine=engine,
-        environment=batch.environments(),
-        program=batch.live,
-        settings=config.settings(),
-        recorder=recorder,
-        num_samples=len(replay.lives),
-        history=replay.history,
-        totals={sample_id: life.work(rates) for sample_id, life in replay.lives.items()},
-        policies=Policies(budget=_budget(config), placement=_placement(config)),
-    )
+    async with opened(engine, config.limits.admin):
+        yield prepare(
+            sink,
+            engine=engine,
+            environment=batch.environments(),
+            program=batch.live,
+            settings=config.settings(),
+            recorder=recorder,
+            num_samples=len(replay.lives),
+            history=replay.history,
+            totals={sample_id: life.work(rates) for sample_id, life in replay.lives.items()},
+            policies=Policies(budget=_budget(config)),
+        )
 
 
 def summarize_replay(replay: Replay) -> Summary:
@@ -166,8 +173,9 @@ def summarize_replay(replay: Replay) -> Summary:
     statistics = RunStatistics()
 
     async def main() -> None:
-        orchestrator = prepare_replay(replay, batch, _Nowhere(), Recorder([statistics]))
-        await orchestrator.run(batch.tasks())
+        sink, recorder = _Nowhere(), Recorder([statistics])
+        async with opened_replay(replay, batch, sink, recorder) as orchestrator:
+            await orchestrator.run(batch.tasks())
 
     clock.run(main(), time=replay.config.run.time)
     return statistics.summary()
@@ -209,9 +217,19 @@ def batch_of(replay: Replay) -> LifeBatch:
 
 
 def _engine(replay: Replay, batch: LifeBatch) -> Engine:
-    engine, config = _sound_engine(replay, batch), replay.config
+    config = replay.config
     if not config.faults.has_calls:
-        return engine
+        return _sound_engine(replay, batch)
+    if config.router != RouterSettings():
+        raise ConfigError(
+            "faults.call_stalls and call_hangs befall calls behind the router's back: leave "
+            "router.* at its defaults"
+        )
+    engine = (
+        ReferenceEngine(config.engine, batch.sizes_of)
+        if isinstance(config.engine, ReferenceConfig)
+        else _sound_engine(replay, batch)
+    )
     return FaultyEngine(engine, _faults(config), batch.sizes_of)
 
 
@@ -224,18 +242,13 @@ def _sound_engine(replay: Replay, batch: LifeBatch) -> Engine:
         case RecordedConfig(parallelism=parallelism):
             return RecordedEngine(parallelism or replay.parallelism, batch)
         case ReferenceConfig() as config:
-            return ReferenceEngine(config, batch.sizes_of)
+            workers = ReferenceEngine(config, batch.sizes_of).make_workers()
+            return Router(workers, replay.config.router, seed=replay.config.run.seed)
         case ServerSettings() as config:
             speaker = RecordedSpeaker(batch.sizes_of, replay.config.batch.shared_tokens)
             return ServersEngine(server_of(config), config.num_workers, speaker, says_tokens=False)
         case config:
             return UncontendedEngine(config, batch.sizes_of)
-
-
-def _placement(config: ReplayConfig) -> Placement | None:
-    """The least loaded of several workers, which a faulty engine hides."""
-    engine = config.engine
-    return LeastLoaded(engine.worker_names) if isinstance(engine, ReferenceConfig) else None
 
 
 def _budget(config: ReplayConfig) -> MemoryBudget | None:

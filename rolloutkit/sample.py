@@ -18,6 +18,7 @@ from rolloutkit.errors import (
     ConfigError,
     ProgramError,
     RolloutError,
+    RunFailed,
     SetUpFailed,
     StopSample,
     boundary,
@@ -58,6 +59,7 @@ async def run_sample(life: Life, services: Services, closer: Closer) -> None:
             if failure is None or not services.retry.wants(failure.kind, attempt):
                 break
             await closer.close(context)
+            services.engine.finish(context.sample_id)  # the next attempt has another prefix
             await asyncio.sleep(services.retry.delay_seconds * 2**attempt)
             attempt += 1
         life.permit.release()
@@ -74,7 +76,7 @@ async def _attempt(context: SampleContext, services: Services) -> Ending:
             return await _play(context, services)
     except StopSample as stop:
         return Ending(Status.COMPLETED, stop.reason)
-    except ConfigError:
+    except (ConfigError, RunFailed):
         raise
     except RolloutError as error:
         return Ending(Status.FAILED, StopReason.FAILED, failure_of(error, attempt=context.attempt))

@@ -8,6 +8,7 @@ import msgspec
 
 from rolloutkit.actions import ActionScheduler
 from rolloutkit.foresight import Foresight
+from rolloutkit.gate import Gate
 from rolloutkit.limits import Limits, RetryPolicy
 from rolloutkit.pacing import Pacer
 from rolloutkit.protocols import (
@@ -43,6 +44,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     time: Callable[[], float]  # the loop's clock
     started_at: float  # when the run started, on that clock
     seed: int
+    gate: Gate  # before model calls, closed while new weights come
     constrain_calls: bool = False  # sample tool calls under a JSON schema
     priority: Priority | None = None  # of model calls; None = first come, first served
     hedged_actions: HedgedActions | None = None  # None: no action runs twice

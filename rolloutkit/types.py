@@ -215,10 +215,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt: TokenPrompt | ChatPrompt
     sampling: SamplingParams
     worker: str | None = None  # the placement that the sample's permit names
-    avoid_worker: str | None = None  # where an earlier issue of this call is stuck: a router's hint
     reissue: int = 0  # above 0: issued again, beside the first, whose cache entry is in use
     continued: int = 0  # tokens at the prompt's end that this turn has sampled already
     priority: float = 0.0  # larger runs first, where the engine can
+    avoid_worker: str | None = None  # where an earlier issue of this call is stuck: a router's hint
     json_schema: dict[str, Any] | None = None  # constrain the completion; needs `grammar`
 
     @property

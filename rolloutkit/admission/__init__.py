@@ -3,7 +3,6 @@
 from rolloutkit.admission.corrector import Cause, Corrector, Decision, Signals
 from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.parking import MemoryBudget, Parking
-from rolloutkit.admission.placement import LeastLoaded
 from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
 from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
@@ -14,7 +13,6 @@ __all__ = [
     "Corrector",
     "DatasetOrder",
     "Decision",
-    "LeastLoaded",
     "MemoryBudget",
     "Parking",
     "Permit",

@@ -38,11 +38,13 @@ class MemoryBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Parking:
     """The active and the parked samples of one worker, by their order of admission.
 
-    `grow` costs O(log n). `remove` looks through the parked ones: O(parked), once per sample.
+    `grow` and `put` cost O(log n). The others look through the parked ones: O(parked), about once
+    per sample.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
+        self.memory_share = 1.0  # of the budget's capacity, what the worker has now
         self._active: dict[int, int] = {}  # bytes needed, by order of admission
         self._needed = 0
         self._eldest: list[int] = []  # heap; holds every active one and some that are not any more
@@ -59,28 +61,57 @@ class Parking:
             return False
         self._needed += need - self._active[seq]
         self._active[seq] = need
-        if self._needed <= self._budget.usable_bytes or self._first_active() == seq:
+        if self._needed <= self._usable_bytes or self._first_active() == seq:
             return False
         self._needed -= self._active.pop(seq)
         insort(self._parked, (seq, need))
         return True
 
-    def remove(self, seq: int) -> list[int]:
-        """A sample is over: the parked ones that fit now, earliest admitted first, active again."""
+    def take(self, seq: int) -> int | None:
+        """Take a sample out, active or parked: the bytes that it needs; None if it is not here."""
         if seq in self._active:
-            self._needed -= self._active.pop(seq)
-        else:
+            need = self._active.pop(seq)
+            self._needed -= need
+            return need
+        need = next((need for parked, need in self._parked if parked == seq), None)
+        if need is not None:
             self._parked = [entry for entry in self._parked if entry[0] != seq]
+        return need
+
+    def put(self, seq: int, need: int, *, is_parked: bool) -> None:
+        """Let a sample in that needs so many bytes, as it is."""
+        if is_parked:
+            insort(self._parked, (seq, need))
+        else:
+            self._activate(seq, need)
+
+    def resume(self) -> list[int]:
+        """The parked ones that fit now, earliest admitted first, active again."""
         resumed: list[int] = []
         waiting: list[tuple[int, int]] = []
         for parked, need in self._parked:
-            if not self._active or self._needed + need <= self._budget.usable_bytes:
+            if not self._active or self._fits(need):
                 self._activate(parked, need)
                 resumed.append(parked)
             else:
                 waiting.append((parked, need))
         self._parked = waiting
         return resumed
+
+    def eldest_parked(self) -> tuple[int, int] | None:
+        """Order of admission and bytes needed of the parked one that was admitted first."""
+        return self._parked[0] if self._parked else None
+
+    def has_room(self, need: int) -> bool:
+        """Whether one more that needs so many bytes can be active; those parked here come first."""
+        return not self._parked and (not self._active or self._fits(need))
+
+    def _fits(self, need: int) -> bool:
+        return self._needed + need <= self._usable_bytes
+
+    @property
+    def _usable_bytes(self) -> float:
+        return self._budget.usable_bytes * self.memory_share
 
     def _activate(self, seq: int, need: int) -> None:
         self._active[seq] = need

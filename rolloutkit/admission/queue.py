@@ -83,7 +83,7 @@ class Permit:
     def grow(self, context_tokens: int) -> None:
         """Between two turns: the next prompt will be so long. May park the sample."""
         if self._has_place and not self.is_parked:
-            self.is_parked = self._queue.must_park(self, context_tokens)
+            self._queue.look_after(self, context_tokens)
 
     async def resume(self) -> None:
         """Wait until the sample is not parked. Cancelling leaves that as it is."""
@@ -93,9 +93,8 @@ class Permit:
         self._resumed.append(resumed)
         await resumed
 
-    def unpark(self) -> None:
+    def wake(self) -> None:
         """Called by the queue: there is memory again."""
-        self.is_parked = False
         for resumed in self._resumed:
             if not resumed.done():
                 resumed.set_result(None)
@@ -105,7 +104,6 @@ class Permit:
         """Return the place in memory."""
         if self._has_place:
             self._has_place = False
-            self.is_parked = False
             self._queue.return_place(self)
 
     def release_session(self) -> None:
@@ -121,7 +119,7 @@ class AdmissionQueue:
 
     One coroutine awaits `next` at a time. Admission costs O(log n) in the number of waiting
     samples, parking up to O(n) in those parked on one worker. Without a placement permits name no
-    worker; without a budget nobody is parked.
+    worker; without a budget only a lowered limit parks anybody.
     """
 
     def __init__(
@@ -136,14 +134,17 @@ class AdmissionQueue:
         self._placement = placement
         self._budget = budget
         self._parkings: dict[str | None, Parking] = {}  # by worker
-        self._parked: dict[int, Permit] = {}  # by order of admission
-        self._active: list[int] = []  # orders of admission, ascending: samples not parked
+        self._places: dict[int, Permit] = {}  # by order of admission: those that hold one
+        self._active: list[int] = []  # of them, those not parked, in the same order
+        self._parked: list[int] = []
         self._max_samples = limits.max_samples
         self._max_sessions = limits.max_sessions
         self._num_alive = 0
         self._num_sessions: dict[str, int] = {}
         self._num_admitted = 0
         self._wake: asyncio.Future[None] | None = None
+        if placement is not None:
+            placement.watch(self._on_workers_changed)
 
     def __len__(self) -> int:
         """Demands that wait to be admitted."""
@@ -206,36 +207,36 @@ class AdmissionQueue:
         self._num_alive += 1
         self._num_sessions[environment] = self._num_sessions.get(environment, 0) + 1
         self._num_admitted += 1
-        self._active.append(self._num_admitted)
-        return Permit(self, demand, self._num_admitted, worker, now())
+        permit = Permit(self, demand, self._num_admitted, worker, now())
+        self._places[permit.seq] = permit
+        self._active.append(permit.seq)
+        return permit
 
     # What permits call.
 
-    def must_park(self, permit: Permit, context_tokens: int) -> bool:
-        """Whether the sample must wait with its next prompt, which will be so long."""
+    def look_after(self, permit: Permit, context_tokens: int) -> None:
+        """The sample's next prompt will be so long: it may move to another worker, or be parked."""
+        if self._placement is not None:
+            self._move(permit, self._placement.next_turn(permit.demand, context_tokens))
         if self._budget is None:
-            is_parked = bisect_left(self._active, permit.seq) >= self._max_samples
-            if is_parked:
-                self._park(permit)
-            return is_parked
-        parking = self._parkings.get(permit.worker)
-        if parking is None:
-            parking = self._parkings[permit.worker] = Parking(self._budget)
-        is_parked = parking.grow(permit.seq, context_tokens)
-        if is_parked:
-            self._park(permit)
-        return is_parked
+            if bisect_left(self._active, permit.seq) >= self._max_samples:
+                self._set_parked(permit, is_parked=True)
+        elif self._parking(permit.worker).grow(permit.seq, context_tokens):
+            self._set_parked(permit, is_parked=True)
+            self._find_room(permit, self._budget.need(context_tokens))
 
     def return_place(self, permit: Permit) -> None:
         self._num_alive -= 1
-        if self._parked.pop(permit.seq, None) is None:
-            del self._active[bisect_left(self._active, permit.seq)]
-        if self._placement is not None and permit.worker is not None:
-            self._placement.leave(permit.demand, permit.worker)
+        del self._places[permit.seq]
+        if permit.is_parked:
+            self._set_parked(permit, is_parked=False)
+        del self._active[bisect_left(self._active, permit.seq)]
+        if self._placement is not None:
+            self._placement.leave(permit.demand)
         parking = self._parkings.get(permit.worker)
         if parking is not None:
-            for seq in parking.remove(permit.seq):
-                self._unpark(seq)
+            parking.take(permit.seq)
+            self._fill(permit.worker)
         elif self._budget is None:
             self._resume_first()
         self._wake_up()
@@ -244,18 +245,88 @@ class AdmissionQueue:
         self._num_sessions[environment] -= 1
         self._wake_up()
 
-    def _park(self, permit: Permit) -> None:
-        self._parked[permit.seq] = permit
-        del self._active[bisect_left(self._active, permit.seq)]
+    # Workers.
 
-    def _unpark(self, seq: int) -> None:
-        insort(self._active, seq)
-        self._parked.pop(seq).unpark()
+    def _parking(self, worker: str | None) -> Parking:
+        parking = self._parkings.get(worker)
+        if parking is None:
+            assert self._budget is not None
+            parking = self._parkings[worker] = Parking(self._budget)
+        return parking
+
+    def _set_parked(self, permit: Permit, *, is_parked: bool) -> None:
+        permit.is_parked = is_parked
+        left, joined = (self._active, self._parked) if is_parked else (self._parked, self._active)
+        del left[bisect_left(left, permit.seq)]
+        insort(joined, permit.seq)
+        if self._placement is not None:
+            self._placement.park(permit.demand, is_parked=is_parked)
+
+    def _unpark(self, permit: Permit) -> None:
+        self._set_parked(permit, is_parked=False)
+        permit.wake()
 
     def _resume_first(self) -> None:
         """Let the parked ones on that were admitted first, as far as the limit goes."""
         while self._parked and len(self._active) < self._max_samples:
-            self._unpark(min(self._parked))
+            self._unpark(self._places[self._parked[0]])
+
+    def _move(self, permit: Permit, worker: str | None) -> None:
+        """The sample's home is another one: its place goes along, and others may have its room."""
+        left = permit.worker
+        if worker is None or worker == left:
+            return
+        permit.worker = worker
+        if self._budget is not None:
+            need = self._parking(left).take(permit.seq)
+            if need is not None:
+                self._parking(worker).put(permit.seq, need, is_parked=permit.is_parked)
+                self._fill(left)
+
+    def _find_room(self, permit: Permit, need: int) -> None:
+        """Let a sample that was parked go on elsewhere, where the placement wants that."""
+        if self._placement is None:
+            return
+        for worker in self._placement.workers():
+            has_room = worker != permit.worker and self._parking(worker).has_room(need)
+            if has_room and self._adopt(permit, worker):
+                return
+
+    def _adopt(self, permit: Permit, worker: str) -> bool:
+        if self._placement is None or not self._placement.adopt(permit.demand, worker):
+            return False
+        need = self._parking(permit.worker).take(permit.seq)
+        assert need is not None, "who is parked has an entry"
+        permit.worker = worker
+        self._parking(worker).put(permit.seq, need, is_parked=False)
+        self._unpark(permit)
+        return True
+
+    def _fill(self, worker: str | None) -> None:
+        """Room came free: its own parked samples first, then those of others."""
+        parking = self._parking(worker)
+        for seq in parking.resume():
+            self._unpark(self._places[seq])
+        while worker is not None and self._parked:
+            eldest = min(
+                (one for parked in self._parkings.values() if (one := parked.eldest_parked())),
+                default=None,
+            )
+            if eldest is None or not parking.has_room(eldest[1]):
+                return
+            if not self._adopt(self._places[eldest[0]], worker):
+                return
+
+    def _on_workers_changed(self) -> None:
+        """Workers came, went, or changed: follow those who have other homes, and share the room."""
+        placement = self._placement
+        assert placement is not None
+        for permit in list(self._places.values()):
+            self._move(permit, placement.home(permit.demand))
+        if self._budget is not None:
+            for worker in placement.workers():
+                self._parking(worker).memory_share = placement.memory_share(worker)
+                self._fill(worker)
 
     def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():

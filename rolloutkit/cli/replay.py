@@ -22,7 +22,7 @@ from rolloutkit.config.replay import load_replay
 from rolloutkit.errors import ConfigError
 from rolloutkit.estimate import History
 from rolloutkit.output import RunDirectory, refuse_used
-from rolloutkit.replay import Replay, batch_of, load_recording, make_replay, prepare_replay
+from rolloutkit.replay import Replay, batch_of, load_recording, make_replay, opened_replay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,14 +107,15 @@ def _replay(replay: Replay, output_dir: Path, *, as_json: bool) -> int:
 
     async def run() -> None:
         nonlocal history, is_interrupted
-        orchestrator = prepare_replay(replay, batch, directory.sink, directory.recorder)
-        interrupts = Interrupts(orchestrator, config.limits.interrupt_grace, _say)
-        try:
-            with interrupts:
-                await orchestrator.run(batch.tasks())
-        finally:
-            history = orchestrator.next_history()
-            is_interrupted = interrupts.count > 0
+        sink, recorder = directory.sink, directory.recorder
+        async with opened_replay(replay, batch, sink, recorder) as orchestrator:
+            interrupts = Interrupts(orchestrator, config.limits.interrupt_grace, _say)
+            try:
+                with interrupts:
+                    await orchestrator.run(batch.tasks())
+            finally:
+                history = orchestrator.next_history()
+                is_interrupted = interrupts.count > 0
 
     try:
         clock.run(run(), time=config.run.time)

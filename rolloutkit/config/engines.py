@@ -14,7 +14,8 @@ from rolloutkit.config.components import Component, component
 from rolloutkit.config.suggest import nearest
 from rolloutkit.config.validate import convert
 from rolloutkit.errors import ConfigError
-from rolloutkit.protocols import Engine
+from rolloutkit.protocols import Engine, HasWorkers
+from rolloutkit.routing import Router, RouterSettings
 
 _OURS = {  # kind: its module, and what its classes are called
     "llamacpp": ("engines.llamacpp", "LlamaCpp"),
@@ -41,8 +42,12 @@ def engine_component(section: Mapping[str, Any]) -> Component:
     return Component("engine", getattr(module, f"{name}Engine"), config)
 
 
-def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
-    """The engine, still to be opened. Reads the API key from the environment variable of that name.
+def make_engine(
+    choice: Component, router: RouterSettings, *, has_tokenizer: bool, seed: int
+) -> Engine:
+    """The engine, still to be opened; its workers, where it has several, behind a router.
+
+    Reads the API key from the environment variable of that name.
 
     Without a tokenizer of ours an OpenAI server is spoken to in messages unless the config insists.
     """
@@ -58,7 +63,14 @@ def make_engine(choice: Component, *, has_tokenizer: bool) -> Engine:
         if config.api is Api.AUTO and not has_tokenizer:
             config = msgspec.structs.replace(config, api=Api.CHAT)
         return OpenAIEngine(config, _api_key(config.api_key_env))
-    return choice.make()
+    return routed(choice.make(), router, seed)
+
+
+def routed(engine: Engine, settings: RouterSettings, seed: int) -> Engine:
+    """The engine's workers behind a router, where it comes as workers; else as it is."""
+    if isinstance(engine, HasWorkers):
+        return Router(engine.make_workers(), settings, seed=seed)
+    return engine
 
 
 def tokenizer_path(choice: Component) -> Path | None:

@@ -71,7 +71,9 @@ def make_parts(config: RunConfig) -> Parts:
     environment = make_environment(config)
     tasks = make_tasks(config, environment)
     renderer = make_renderer(config)
-    engine = make_engine(config.engine, has_tokenizer=renderer is not None)
+    engine = make_engine(
+        config.engine, config.router, has_tokenizer=renderer is not None, seed=config.run.seed
+    )
     history = make_history(config, environment)
     return Parts(engine, hosted_environment(config, environment), tasks, renderer, history)
 

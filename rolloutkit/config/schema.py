@@ -17,6 +17,7 @@ from rolloutkit.config.components import Component
 from rolloutkit.estimate import ReferenceRates
 from rolloutkit.hosting import Where
 from rolloutkit.limits import Limits, RetryPolicy
+from rolloutkit.routing import RouterSettings
 from rolloutkit.tail import TailSettings
 from rolloutkit.types import SamplingParams
 
@@ -77,6 +78,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     admission: AdmissionLimits = AdmissionLimits()
     actions: ActionSettings = ActionSettings()
+    router: RouterSettings = RouterSettings()
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
     tail: TailSettings = TailSettings()

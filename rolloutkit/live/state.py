@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rolloutkit.live.eta import seconds_left
 from rolloutkit.live.progress import Progress
 from rolloutkit.orchestrator import Orchestrator
+from rolloutkit.routing import WorkerView
 from rolloutkit.sample import Life
 from rolloutkit.types import Status
 
@@ -43,6 +44,7 @@ class Snapshot(NamedTuple):
     seconds_left: float | None
     oldest: list[OldSample]
     num_hedges: int = 0
+    workers: Sequence[WorkerView] = ()
 
     @property
     def num_ended(self) -> int:
@@ -67,6 +69,7 @@ def look(orchestrator: Orchestrator, progress: Progress, now: float, started_at:
         seconds_left=seconds_left(progress.durations, ages, num_queued // step),
         oldest=[_old(life, now) for life in islice(lives, _NUM_OLDEST)],
         num_hedges=progress.num_hedges,
+        workers=orchestrator.workers,
     )
 
 

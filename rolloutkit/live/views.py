@@ -7,7 +7,7 @@ only, since stdout belongs to the result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Self
 
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rolloutkit.live.state import Snapshot
+from rolloutkit.routing import WorkerView
 from rolloutkit.types import Status
 
 Look = Callable[[], Snapshot]
@@ -25,6 +26,7 @@ Look = Callable[[], Snapshot]
 _REFRESH_SECONDS = 0.25
 _LINE_SECONDS = 10.0  # between lines when nothing ends
 _BUSY_LINE_SECONDS = 2.0  # between lines when samples end
+_MAX_DOWN = 4  # workers that are named
 _EMPTY = Context()  # a timer needs no variables
 
 
@@ -133,6 +135,8 @@ def line(snapshot: Snapshot) -> str:
         f"{snapshot.tokens_per_second:.0f} tokens/s{_hedges(snapshot)}",
         _left(snapshot),
     ]
+    if snapshot.workers:
+        parts.append(_workers(snapshot.workers))
     if snapshot.oldest:
         oldest = snapshot.oldest[0]
         parts.append(
@@ -142,7 +146,7 @@ def line(snapshot: Snapshot) -> str:
 
 
 def table(snapshot: Snapshot, title: str) -> RenderableType:
-    """The state of a run in at most ten lines."""
+    """The state of a run in at most eleven lines."""
     done = Table.grid(padding=(0, 2))
     total = snapshot.num_samples or max(snapshot.num_ended + snapshot.num_alive, 1)
     failed, cancelled = snapshot.ended[Status.FAILED], snapshot.ended[Status.CANCELLED]
@@ -160,6 +164,8 @@ def table(snapshot: Snapshot, title: str) -> RenderableType:
             f"{snapshot.tokens_per_second:.0f} tokens/s{_hedges(snapshot)}"
         ),
     ]
+    if snapshot.workers:
+        parts.append(Text(_workers(snapshot.workers)))
     if snapshot.oldest:
         parts.append(_oldest(snapshot))
     return Group(*parts)
@@ -192,6 +198,20 @@ def _activities(snapshot: Snapshot) -> str:
 
 def _hedges(snapshot: Snapshot) -> str:
     return f", {snapshot.num_hedges} hedged" if snapshot.num_hedges else ""
+
+
+def _workers(workers: Sequence[WorkerView]) -> str:
+    """How evenly the samples are spread, and which workers are missing."""
+    up = [worker for worker in workers if worker.is_up]
+    text = f"workers {len(up)}/{len(workers)} up"
+    if up:
+        residents = [worker.num_residents for worker in up]
+        calls = [worker.num_calls for worker in up]
+        text += (
+            f", samples {min(residents)}-{max(residents)} and calls {min(calls)}-{max(calls)} each"
+        )
+    down = [worker.name for worker in workers if not worker.is_up]
+    return f"{text}; down: {', '.join(down[:_MAX_DOWN])}" if down else text
 
 
 def _left(snapshot: Snapshot) -> str:

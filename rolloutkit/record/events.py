@@ -138,6 +138,22 @@ class SampleResumed(_Event, frozen=True, kw_only=True, tag="sample_resumed"):
     parked_seconds: float = 0.0
 
 
+class WorkerChanged(_Event, frozen=True, kw_only=True, tag="worker_changed"):
+    """A worker of the engine came, went, or was found to be unwell or well again."""
+
+    worker: str
+    change: str  # joined, ejected, readmitted or left
+    reason: str = ""
+
+
+class WeightsUpdated(_Event, frozen=True, kw_only=True, tag="weights_updated"):
+    """The engine serves other weights; `t` is the end of the pause, `t - seconds` its start."""
+
+    version: int
+    mode: str  # what became of the calls under way: finish, abort or hold
+    seconds: float
+
+
 class OrderChosen(_Event, frozen=True, kw_only=True, tag="order_chosen"):
     """The guard of `actions.order=auto` chose, at the start or anew."""
 
@@ -202,6 +218,8 @@ Event: TypeAlias = (
     | CallHedged
     | SampleParked
     | SampleResumed
+    | WorkerChanged
+    | WeightsUpdated
     | SampleEnded
     | RunEnded
 )

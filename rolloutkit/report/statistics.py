@@ -20,12 +20,14 @@ from rolloutkit.record.events import (
     RunStarted,
     SampleAdmitted,
     SampleEnded,
+    WorkerChanged,
 )
 from rolloutkit.report.bound import BatchWork, LowerBound, lower_bound
 from rolloutkit.report.summary import LagSeconds, Summary, WaitSeconds
 from rolloutkit.report.tactics import Tactics
 from rolloutkit.report.tail import Tail
 from rolloutkit.report.tokens import TokenCounts
+from rolloutkit.report.workers import WorkerCounts
 from rolloutkit.types import Status
 
 
@@ -48,11 +50,13 @@ class RunStatistics:
         self._tail = Tail()
         self._tactics = Tactics()
         self._waits = array("d")
+        self._workers = WorkerCounts()
 
     def __call__(self, event: Event) -> None:
         match event:
             case ModelCall():
                 self._work.add_call(event)
+                self._workers.add_call(event)
                 self._tail.add_call(event, self._tokens.add(event))
                 self._tactics.add_call(event)
             case Action():
@@ -68,6 +72,7 @@ class RunStatistics:
                 self._work.end_sample(event.sample_id)
                 self._tail.end(event)
                 self._tactics.add_end(event)
+                self._workers.end_sample(event.sample_id)
             case _:
                 self._add_rare(event)
 
@@ -78,8 +83,16 @@ class RunStatistics:
             case RunStarted():
                 self._started = event
                 self._slots = dict(event.slots)
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """What happens seldom."""
+        match event:
             case PoolOpened():
                 self._slots[event.kind] = event.slots
+            case WorkerChanged():
+                self._workers.add_change(event)
             case RunEnded():
                 self._ended = event
             case _:
@@ -120,6 +133,8 @@ class RunStatistics:
             hedges=self._tactics.hedges,
             num_capped_turns=self._tactics.num_capped_turns,
             oversampling=self._tactics.oversampling(started),
+            workers=self._workers.figures(),
+            num_moves=self._workers.num_moves,
             tail=self._tail.samples(),
             trace_complete=trace_complete and ended is not None,
         )

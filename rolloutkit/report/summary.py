@@ -59,6 +59,17 @@ class OversamplingFigures(msgspec.Struct, frozen=True, kw_only=True):
     mean_turns_closed: float | None  # when they were closed, so that they would have had more
 
 
+class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker did. `num_arrivals` counts samples that came from another worker."""
+
+    worker: str
+    num_calls: int
+    output_tokens: int | None
+    cached_share: float | None  # of the prompt tokens
+    num_arrivals: int
+    num_ejections: int
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The end-of-run figures. Tokens and seconds count every attempt, `num_turns` the last one.
 
@@ -96,5 +107,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     hedges: HedgeFigures
     num_capped_turns: int  # cut off by tail.output_cap
     oversampling: OversamplingFigures | None  # None = every sample that was asked for was kept
+    workers: tuple[WorkerFigures, ...]  # where the engine names them
+    num_moves: int  # of samples, from one worker to another
     tail: tuple[TailSample, ...]  # the last first
     trace_complete: bool

@@ -74,6 +74,8 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
     score = "none" if summary.score_mean is None else f"{summary.score_mean:.3f} mean"
     yield "score", f"{score}; {note}" if note else score
     yield "busy", _busy(summary)
+    if len(summary.workers) > 1:
+        yield "workers", _workers(summary)
     if summary.action_wait_seconds.max is not None:
         yield "slot waits", _waits(summary.action_wait_seconds)
     if summary.order_reason is not None:
@@ -145,6 +147,17 @@ def _tokens(summary: Summary) -> str:
 def _busy(summary: Summary) -> str:
     environment, engine = summary.environment_utilization, summary.engine_utilization
     return f"environment {_percent(environment)}, engine {_percent(engine)}"
+
+
+def _workers(summary: Summary) -> str:
+    """The spread of their loads, and what happened to them."""
+    calls = [one.num_calls for one in summary.workers]
+    parts = [f"{len(calls)}, {min(calls):,} to {max(calls):,} calls each"]
+    parts.append(f"{summary.num_moves:,} samples moved")
+    ejected = {one.worker: one.num_ejections for one in summary.workers if one.num_ejections}
+    if ejected:
+        parts.append(f"ejected: {_counts(ejected)}")
+    return ", ".join(parts)
 
 
 def _waits(waits: WaitSeconds) -> str:

@@ -16,8 +16,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from rolloutkit.protocols import Capabilities, Engine, OnProgress
-from rolloutkit.sim.reference import SizesOf
+from rolloutkit.protocols import Capabilities, Engine, HasPlacement, OnProgress, Placement
+from rolloutkit.sim.station import SizesOf
 from rolloutkit.types import Completion, FinishReason, GenerateRequest, SampleId
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -92,6 +92,11 @@ class FaultyEngine:
     @property
     def capabilities(self) -> Capabilities:
         return self._engine.capabilities
+
+    @property
+    def placement(self) -> Placement | None:
+        """That of the engine, if it has one."""
+        return self._engine.placement if isinstance(self._engine, HasPlacement) else None
 
     async def generate(
         self, request: GenerateRequest, on_progress: OnProgress | None = None

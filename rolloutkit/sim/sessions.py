@@ -29,6 +29,12 @@ class SessionMemory:
         self.idle_bytes = 0
         self._idle: OrderedDict[SampleId, int] = OrderedDict()  # least recently used first
 
+    def resize(self, capacity_bytes: int) -> None:
+        """Other capacity from now on: idle sessions go, reservations stay until they end."""
+        self.capacity_bytes = capacity_bytes
+        while self._idle and self.reserved_bytes + self.idle_bytes > capacity_bytes:
+            self.idle_bytes -= self._idle.popitem(last=False)[1]
+
     def reserve(self, sample_id: SampleId, num_bytes: int) -> Grant:
         """Reserve for a request of the sample, evicting idle sessions of others as needed."""
         if self.reserved_bytes + num_bytes > self.capacity_bytes:

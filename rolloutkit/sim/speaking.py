@@ -7,15 +7,16 @@ nothing; how many there are follows from the seed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 import msgspec
 
 from rolloutkit.engines.lengths import KnownContexts, LengthDraw, said
 from rolloutkit.errors import RequestError
-from rolloutkit.protocols import Capabilities, OnProgress
+from rolloutkit.protocols import Capabilities, OnProgress, WorkerLoad
 from rolloutkit.sim.reference import Model, ReferenceConfig, ReferenceEngine
+from rolloutkit.sim.station import Station
 from rolloutkit.sim.worker import Sizes
 from rolloutkit.types import Completion, GenerateRequest, SampleId, TokenPrompt
 
@@ -70,9 +71,9 @@ class SpeakingEngine:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    @property
-    def worker_names(self) -> Sequence[str]:
-        return self._engine.worker_names
+    def make_workers(self) -> Sequence[SpeakingWorker]:
+        """The workers, for a router."""
+        return [SpeakingWorker(self, station) for station in self._engine.make_workers()]
 
     @property
     def num_running(self) -> int:
@@ -83,10 +84,19 @@ class SpeakingEngine:
         self, request: GenerateRequest, on_progress: OnProgress | None = None
     ) -> Completion:
         """Wait for the worker. Cancelling frees its memory at once."""
+        return await self.speak(self._engine.generate, request, on_progress)
+
+    async def speak(
+        self,
+        generate: Callable[[GenerateRequest, OnProgress | None], Awaitable[Completion]],
+        request: GenerateRequest,
+        on_progress: OnProgress | None,
+    ) -> Completion:
+        """The completion of a worker, with token ids in it."""
         prompt = _tokens_of(request)
         if on_progress is not None:
             on_progress(0)
-        completion = await self._engine.generate(request, on_progress)
+        completion = await generate(request, on_progress)
         context = len(prompt.token_ids)
         length = self._lengths.draw(request, context)
         self._contexts.remember(request, context + length.num_tokens)
@@ -108,6 +118,36 @@ class SpeakingEngine:
         context = len(_tokens_of(request).token_ids)
         new = context - self._contexts.cached_tokens(request, context)
         return Sizes(context, max(1, new), self._lengths.draw(request, context).num_tokens)
+
+
+class SpeakingWorker:
+    """One worker of a `SpeakingEngine`; `station` is there to have faults."""
+
+    def __init__(self, engine: SpeakingEngine, station: Station) -> None:
+        self._engine = engine
+        self.station = station
+
+    @property
+    def name(self) -> str:
+        return self.station.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    async def generate(
+        self, request: GenerateRequest, on_progress: OnProgress | None = None
+    ) -> Completion:
+        """Wait for the worker. Cancelling frees its memory at once."""
+        return await self._engine.speak(self.station.generate, request, on_progress)
+
+    def finish(self, sample_id: SampleId) -> None:
+        """Drop what is kept of the sample."""
+        self._engine.finish(sample_id)
+
+    async def probe(self) -> WorkerLoad:
+        """The station's load."""
+        return await self.station.probe()
 
 
 def _tokens_of(request: GenerateRequest) -> TokenPrompt:

@@ -33,6 +33,7 @@ class ModelTiming(msgspec.Struct, frozen=True, kw_only=True):
     prefill_overhead_per_token: float  # what is not hidden
     attention_seconds: float  # per token of a chunk and token of its context
     miss_tokens: int = 0  # recomputed on a prefix hit: states are kept at coarse steps only
+    slowness: float = 1.0  # of this worker, as a factor on all its times
 
     def weights_bytes(self, num_tokens: int) -> float:
         """Bytes that a step of so many tokens reads; tokens share the experts that they choose."""
@@ -47,12 +48,12 @@ class ModelTiming(msgspec.Struct, frozen=True, kw_only=True):
             + 2 * num_running * self.state_bytes / STATE_BYTES_PER_SECOND
             + self.communication_seconds
         )
-        return math.hypot(self.decode_floor_seconds, roof)
+        return self.slowness * math.hypot(self.decode_floor_seconds, roof)
 
     def prefill_seconds(self, num_tokens: int, attended: float) -> float:
         """One chunk; `attended` is the sum of `attended_tokens` over its requests."""
         weights = self.weights_bytes(min(num_tokens, MAX_EXPERT_TOKENS)) / WEIGHTS_BYTES_PER_SECOND
-        return (
+        return self.slowness * (
             self.prefill_floor_seconds
             + max(self.prefill_seconds_per_token * num_tokens, weights)
             + self.prefill_overhead_per_token * num_tokens

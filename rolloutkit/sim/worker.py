@@ -76,6 +76,7 @@ class ReferenceWorker:
         self._num_running = 0
         self._context_tokens = 0.0  # of the running calls, with what they have generated
         self._step = 0.0  # decode steps so far
+        self._num_chunks = 0
         self._step_seconds = 0.0
         self._time = 0.0  # up to which the decoding was followed
         self.wakes_at: float | None = None
@@ -89,6 +90,13 @@ class ReferenceWorker:
     def num_running(self) -> int:
         """Calls that hold memory."""
         return self._num_reserved
+
+    def num_steps(self, now: float) -> int:
+        """Chunks and decode steps so far: stands still only when it does nothing."""
+        steps = self._step
+        if self._num_running and not self._chunk:
+            steps += (now - self._time) / self._step_seconds
+        return self._num_chunks + int(steps)
 
     def fits(self, call: Call) -> bool:
         """Whether an empty worker has memory for the call."""
@@ -127,6 +135,12 @@ class ReferenceWorker:
     def finish(self, sample_id: SampleId) -> None:
         """The sample is over: drop its session."""
         self.memory.drop(sample_id)
+
+    def retime(self, timing: ModelTiming, now: float) -> None:
+        """From now on it is as fast as `timing` says, but for the chunk that is being prefilled."""
+        self._follow(now)
+        self._timing = timing
+        self._go_on(now)
 
     def advance(self, now: float) -> list[Call]:
         """Let time pass up to `now`; the calls that are done by then."""
@@ -206,6 +220,7 @@ class ReferenceWorker:
 
     def _end_chunk(self, now: float) -> None:
         self._time = now
+        self._num_chunks += 1
         for call in self._chunk:
             if call.is_over or call is self._cut:
                 continue

@@ -115,3 +115,31 @@ def test_page_for_a_directory_that_does_not_exist_is_refused(tmp_path, capsys):
     assert main(["report", str(tmp_path), "--html", str(tmp_path / "none" / "a.html")]) == 2
 
     assert "--html: no directory" in capsys.readouterr().err
+
+
+def test_workers_are_routed_by_the_policy_of_the_config_and_counted(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    overrides = [
+        "engine=sim_reference",
+        "engine.num_workers=3",
+        "environment=scripted",
+        "environment.num_tasks=12",
+        "renderer.name=none",
+        "run.time=virtual",
+        "output.dir=out",
+    ]
+
+    assert main(["run", *overrides, "router.policy=round_robin"]) == 0
+
+    summary = msgspec.json.decode((tmp_path / "out" / "summary.json").read_bytes())
+    workers = summary["workers"]
+    assert [one["worker"] for one in workers] == ["worker-0", "worker-1", "worker-2"]
+    assert all(one["num_calls"] > 0 for one in workers)
+    assert summary["num_moves"] == sum(one["num_arrivals"] for one in workers) > 0
+    assert "samples moved" in capsys.readouterr().out
+
+
+def test_an_unknown_routing_policy_is_refused_by_name(capsys):
+    assert main(["run", "router.policy=stiky", "engine=simulated"]) == 2
+
+    assert "router.policy" in capsys.readouterr().err

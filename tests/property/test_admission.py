@@ -1,6 +1,7 @@
 """Places and sessions are conserved through admission, parking, cancellation and resizing."""
 
 import asyncio
+import random
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,11 @@ from rolloutkit.admission import (
     AdmissionLimits,
     AdmissionQueue,
     DatasetOrder,
-    LeastLoaded,
     MemoryBudget,
     Parking,
 )
 from rolloutkit.protocols import Demand
+from rolloutkit.routing import Cost, Fleet, RoundRobin, StickyLeastLoaded
 from rolloutkit.types import SampleId, Task
 from tests.property.examples import core_examples, moments, ticks
 from tests.property.moments import at
@@ -49,12 +50,13 @@ def demand_of(seq, environment="a"):
 class Checked:
     """The queue, and what must hold at every moment."""
 
-    def __init__(self, max_samples, max_sessions):
+    def __init__(self, max_samples, max_sessions, policy):
         self.max_sessions = max_sessions
+        self.fleet = Fleet(["left", "right"], policy, random.Random(0))
         self.queue = AdmissionQueue(
             AdmissionLimits(max_samples=max_samples, max_sessions=max_sessions),
             DatasetOrder(),
-            placement=LeastLoaded(["left", "right"]),
+            placement=self.fleet,
             budget=BUDGET,
         )
         self.limit = max_samples
@@ -72,15 +74,17 @@ class Checked:
     max_samples=st.integers(1, 3),
     sessions_of_a=st.none() | st.integers(1, 2),
     grows=st.none() | st.tuples(moments, st.integers(1, 4)),
+    policy=st.sampled_from([StickyLeastLoaded, RoundRobin, Cost]),
+    outage=st.none() | st.tuples(moments, moments),
 )
 def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read top to bottom
-    samples, max_samples, sessions_of_a, grows
+    samples, max_samples, sessions_of_a, grows, policy, outage
 ):
     finished = []
 
     async def main():  # noqa: C901 - as above
         max_sessions = {} if sessions_of_a is None else {"a": sessions_of_a}
-        checked = Checked(max_samples, max_sessions)
+        checked = Checked(max_samples, max_sessions, policy())
         queue = checked.queue
         holding = 0
         living = []
@@ -124,6 +128,10 @@ def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read t
             )
         if grows is not None:
             at(grows[0], lambda: resize(grows[1]))
+        if outage is not None:
+            at(outage[0], lambda: checked.fleet.lose(0))
+            at(outage[1], lambda: checked.fleet.welcome(0))
+            at((100, 0), lambda: checked.fleet.welcome(0))
         await asyncio.sleep(1_000)
         admitter.cancel()
         assert len(living) == len(samples)
@@ -131,6 +139,9 @@ def test_places_and_sessions_are_conserved(  # noqa: C901 - one scenario, read t
         assert queue.num_alive == queue.num_parked == 0
         assert set(queue.num_sessions.values()) <= {0}
         assert len(queue) == 0
+        fleet = checked.fleet
+        for counts in (fleet.num_residents, fleet.num_tokens, fleet.work):
+            assert not counts.any()
 
     clock.run(main(), time="virtual")
 
@@ -221,7 +232,8 @@ def test_parking_never_parks_everybody_and_forgets_nobody(reports):
         if context_tokens is None:
             active.pop(seq, None)
             parked.pop(seq, None)
-            for resumed in parking.remove(seq):
+            parking.take(seq)
+            for resumed in parking.resume():
                 active[resumed] = parked.pop(resumed)
         elif seq not in parked:
             is_first = seq not in active

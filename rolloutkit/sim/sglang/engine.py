@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from rolloutkit.errors import EngineError, RequestError
 from rolloutkit.protocols import Capabilities, OnProgress
 from rolloutkit.resources import attended_pairs
+from rolloutkit.routing import Fleet, StickyLeastLoaded
 from rolloutkit.sim.sglang.batches import Pause
 from rolloutkit.sim.sglang.load import Load
 from rolloutkit.sim.sglang.pools import PoolExhausted
@@ -47,6 +48,7 @@ class ServersEngine:
             f"worker-{index}": Station(Worker(server.rules, server.timer))
             for index in range(num_workers)
         }
+        self._placement = Fleet(tuple(self._stations), StickyLeastLoaded())
         self._capabilities = Capabilities(
             token_ids=says_tokens,
             logprobs=says_tokens,
@@ -60,8 +62,9 @@ class ServersEngine:
         return self._capabilities
 
     @property
-    def worker_names(self) -> Sequence[str]:
-        return tuple(self._stations)
+    def placement(self) -> Fleet:
+        """Where samples live."""
+        return self._placement
 
     @property
     def workers(self) -> Sequence[Worker]:

@@ -106,7 +106,7 @@ def test_a_key_that_is_not_in_the_environment_is_refused(monkeypatch):
     with pytest.raises(
         ConfigError, match=r"api_key_env: the environment variable 'MY_KEY' is not set"
     ):
-        make_engine(config.engine, has_tokenizer=False)
+        make_engine(config.engine, config.router, has_tokenizer=False, seed=0)
 
 
 def own_config(tmp_path, target: str):

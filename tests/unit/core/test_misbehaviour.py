@@ -529,8 +529,15 @@ class Raising:
         self._may("place")
         return "worker"
 
-    def leave(self, demand, worker):
+    def next_turn(self, demand, context_tokens):
+        self._may("next_turn")
+        return "worker"
+
+    def leave(self, demand):
         self._may("leave")
+
+    def watch(self, on_change):
+        pass
 
 
 @pytest.mark.parametrize("method", ["place", "leave"])

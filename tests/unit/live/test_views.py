@@ -9,6 +9,7 @@ from rich.console import Console
 from rolloutkit.live import LineView, Progress, QuietView, TableView, make_view
 from rolloutkit.live.state import ACTING, GENERATING, PARKED, WAITING, OldSample, Snapshot
 from rolloutkit.live.views import line, table
+from rolloutkit.routing import WorkerView
 from rolloutkit.types import Status
 
 
@@ -32,6 +33,27 @@ def test_one_line_tells_everything():
         "1:02 3/10 ended, 0 failed, 5 queued, 2 alive (1 generating, 1 waiting for an action), "
         "81 tokens/s, about 1:15 left, oldest t#0 waiting for bash for 0:12"
     )
+
+
+def test_workers_are_told_by_their_loads_and_by_name_when_they_are_down():
+    def worker(name, residents, calls, *, is_up=True):
+        return WorkerView(
+            name=name,
+            is_up=is_up,
+            num_residents=residents,
+            num_calls=calls,
+            active_tokens=0,
+            slowness=1.0,
+            num_ejections=0,
+        )
+
+    workers = [worker("a", 3, 1), worker("b", 7, 2), worker("c", 0, 0, is_up=False)]
+
+    told = "workers 2/3 up, samples 3-7 and calls 1-2 each; down: c"
+    assert told in line(snapshot(workers=workers))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table(snapshot(workers=workers), "run"))
+    assert told in console.file.getvalue()
 
 
 def test_one_line_admits_what_is_not_known():

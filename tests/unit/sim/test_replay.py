@@ -1,14 +1,17 @@
 """A replayed batch goes through the production scheduler with the recorded sizes and durations."""
 
+import random
+
 import pytest
 
 from rolloutkit import clock
 from rolloutkit.actions import ActionSettings, PoolLimits
-from rolloutkit.admission import AdmissionLimits, LeastLoaded, MemoryBudget
+from rolloutkit.admission import AdmissionLimits, MemoryBudget
 from rolloutkit.batch import Policies, Settings, prepare
 from rolloutkit.record.chains import RecordedChain, RecordedTurn
 from rolloutkit.record.events import ModelCall
 from rolloutkit.record.recorder import Recorder
+from rolloutkit.routing import Fleet, StickyLeastLoaded
 from rolloutkit.sim.replay import Batch
 from rolloutkit.sim.uncontended import UncontendedConfig, UncontendedEngine
 from rolloutkit.sinks import CollectSink
@@ -86,7 +89,7 @@ def test_the_clairvoyant_orders_take_the_largest_total_first():
 def test_samples_are_parked_while_contexts_outgrow_the_memory_and_all_of_them_end():
     chains = [chain_of(1.0, 1.0, 1.0, context=50) for _ in range(5)]
     policies = Policies(
-        placement=LeastLoaded(["worker-0"]),
+        placement=Fleet(["worker-0"], StickyLeastLoaded(), random.Random(0)),
         budget=MemoryBudget(capacity_bytes=120, bytes_per_token=1, turn_tokens=0),
     )
 
