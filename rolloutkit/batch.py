@@ -45,6 +45,7 @@ from rolloutkit.protocols import (
     Renderer,
     Sink,
     Stage,
+    StartsServers,
     TaskSource,
 )
 from rolloutkit.record.events import (
@@ -511,8 +512,11 @@ def _run_started(
 async def opened(engine: Engine, seconds: float) -> AsyncGenerator[None]:
     """Enter an engine that is an async context manager within `seconds`; others are open already.
 
-    Raises ConfigError when it cannot be opened: it has not begun to work.
+    Starting servers of its own is bounded by the engine. Raises ConfigError when it cannot be
+    opened: it has not begun to work.
     """
+    if isinstance(engine, StartsServers):
+        seconds += engine.start_seconds
     async with AsyncExitStack() as stack:
         if isinstance(engine, AbstractAsyncContextManager):
             try:

@@ -47,6 +47,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     priority: bool = False  # honours GenerateRequest.priority
     progress: bool = False  # calls on_progress while it generates
     cached_tokens: bool = False  # reports prefix hits
+    seeds: bool = True  # the same sampling.seed gives the same completion
     max_context: int | None = None  # prompt plus completion, in tokens
     parallelism: int | None = None  # requests generated at once; None = unknown
 
@@ -98,6 +99,16 @@ class HasModelFile(Protocol):
 
     @property
     def model_file(self) -> Path: ...
+
+
+@runtime_checkable
+class StartsServers(Protocol):
+    """An engine that may start servers of its own when it is opened."""
+
+    @property
+    def start_seconds(self) -> float:
+        """How long that may take at most, by its own limit; 0 where it starts none."""
+        ...
 
 
 class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):

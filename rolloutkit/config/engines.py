@@ -20,11 +20,15 @@ from rolloutkit.routing import Router, RouterSettings
 _OURS = {  # kind: its module, and what its classes are called
     "llamacpp": ("engines.llamacpp", "LlamaCpp"),
     "openai": ("engines.openai", "OpenAI"),
+    "sglang": ("engines.sglang", "SGLang"),
     "sim_reference": ("sim.speaking", "Speaking"),
     "sim_sglang": ("sim.sglang.speaking", "Sglang"),
     "simulated": ("engines.simulated", "Simulated"),
+    "vllm": ("engines.vllm", "VLLM"),
 }
-REAL_ENGINES = frozenset({"llamacpp", "openai"})  # they need sockets, which virtual time refuses
+REAL_ENGINES = frozenset(
+    {"llamacpp", "openai", "sglang", "vllm"}
+)  # they need sockets, which virtual time refuses
 
 
 def engine_component(section: Mapping[str, Any]) -> Component:
@@ -52,6 +56,7 @@ def make_engine(
     Without a tokenizer of ours an OpenAI server is spoken to in messages unless the config insists.
     """
     from rolloutkit.engines.openai import Api, OpenAIConfig, OpenAIEngine
+    from rolloutkit.engines.servers import ServersConfig
 
     config = choice.config
     if isinstance(config, OpenAIConfig):
@@ -63,6 +68,8 @@ def make_engine(
         if config.api is Api.AUTO and not has_tokenizer:
             config = msgspec.structs.replace(config, api=Api.CHAT)
         return OpenAIEngine(config, _api_key(config.api_key_env))
+    if isinstance(config, ServersConfig):
+        return routed(choice.made_by(config, _api_key(config.api_key_env)), router, seed)
     return routed(choice.make(), router, seed)
 
 

@@ -22,7 +22,13 @@ import aiohttp
 import msgspec
 
 from rolloutkit.clock import now
-from rolloutkit.errors import ContextFullError, EngineError, RequestError, RolloutError
+from rolloutkit.errors import (
+    ContextFullError,
+    EngineError,
+    RequestError,
+    RolloutError,
+    WorkerLost,
+)
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[aiohttp.ClientResponse], Awaitable[T]]
@@ -31,6 +37,7 @@ Read: TypeAlias = Callable[[aiohttp.ClientResponse], Awaitable[T]]
 _CONNECT_SECONDS = 10.0  # a handshake that takes longer has failed; three SYNs fit
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 30.0
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
+_GONE = frozenset({502, 503})  # what proxies and servers that shut down answer
 _CONTEXT_FULL = re.compile(
     # llama.cpp; OpenAI and vLLM; vLLM; SGLang
     r"exceed_context_size|context.length|max(imum)?.model.len|context size|longer than the model",
@@ -115,8 +122,9 @@ class HttpClient:
 
         Lost connections, answers cut short and the statuses 429, 500, 502, 503 and 504 are tried
         again within the budget, after what `Retry-After` asks or a jittered exponential back-off.
-        Raises EngineError when the budget is used up, RequestError or ContextFullError when
-        refused.
+        A kept-alive connection that the server had closed is replaced once, without a wait and
+        whatever the budget. Raises WorkerLost or EngineError when the budget is used up,
+        RequestError or ContextFullError when refused.
         """
         return await self._request("POST", path, body, read, retries or self._retries)
 
@@ -135,14 +143,13 @@ class HttpClient:
             outcome = await self._try(method, url, body, read)
             if not isinstance(outcome, _Failure):
                 return Served(outcome, num_retries)
-            wait = 0.0
             if not (outcome.is_stale and num_retries == 0):
                 wait = max(outcome.retry_after, self._backoff(num_retries))
-            is_last = num_retries + 1 >= retries.max_tries or now() + wait > give_up_at
-            if is_last or not outcome.is_transient:
-                raise outcome.error from outcome.cause
+                is_last = num_retries + 1 >= retries.max_tries or now() + wait > give_up_at
+                if is_last or not outcome.is_transient:
+                    raise outcome.error from outcome.cause
+                await asyncio.sleep(wait)
             num_retries += 1
-            await asyncio.sleep(wait)
 
     async def _try(
         self,
@@ -165,9 +172,9 @@ class HttpClient:
             response.release()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
-            message = f"{url}: {reason}: is the server running, and engine.base_url right?"
+            message = f"{url}: {reason}: is the server running, and its URL right?"
             return _Failure(
-                EngineError(message), error, is_transient=True, is_stale=_is_stale(error)
+                WorkerLost(message), error, is_transient=True, is_stale=_is_stale(error)
             )
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _Failure(EngineError(f"{url}: the answer makes no sense: {error}"), error)
@@ -193,6 +200,11 @@ async def sse_events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 raise EngineError(f"{response.url}: {line[6:206].decode(errors='replace').strip()}")
 
 
+async def read_nothing(response: aiohttp.ClientResponse) -> None:
+    """Read an answer whose status says all."""
+    await response.read()
+
+
 def refusal(url: str, status: int, text: str) -> EngineError:
     """The error for an answer that will not change: ContextFullError or RequestError."""
     if status in (400, 413, 422) and _CONTEXT_FULL.search(text):
@@ -200,7 +212,7 @@ def refusal(url: str, status: int, text: str) -> EngineError:
     remedy = {
         401: ": check engine.api_key_env",
         403: ": check engine.api_key_env",
-        404: ": check engine.base_url and engine.model",
+        404: ": check the URL and engine.model",
     }.get(status, "")
     return RequestError(f"{url} answered {status}: {text[:200]}{remedy}")
 
@@ -214,7 +226,8 @@ async def _failure_of(response: aiohttp.ClientResponse) -> _Failure:
     text = (await response.read()).decode(errors="replace")
     url, status = str(response.url), response.status
     if status in _TRANSIENT:
-        error = EngineError(f"{url} answered {status}: {text[:200]}: see the server's log")
+        kind = WorkerLost if status in _GONE else EngineError
+        error = kind(f"{url} answered {status}: {text[:200]}: see the server's log")
         retry_after = retry_after_seconds(response.headers.get("Retry-After"))
         return _Failure(error, is_transient=True, retry_after=retry_after)
     return _Failure(refusal(url, status, text))

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from rolloutkit.engines.http import sse_events
+from rolloutkit.engines.http import refusal, sse_events
 from rolloutkit.engines.timings import Timings
 from rolloutkit.errors import EngineError
 from rolloutkit.protocols import OnProgress
@@ -211,7 +211,7 @@ class Answer:
     def add(self, chunk: _Chunk) -> None:
         """Append an event of the stream, or the whole answer."""
         if chunk.error is not None:
-            raise EngineError(f"the server broke off: {str(chunk.error)[:200]}")
+            raise _failure(chunk.error)
         for choice in chunk.choices:  # there is one, or none beside the usage
             self._add_tokens(choice)
             message = choice.message or choice.delta
@@ -299,6 +299,22 @@ class Answer:
             else:
                 calls.append(ToolCall(call.name, arguments, call.call_id))
         return AssistantMessage(self.text, tuple(calls), tuple(malformed))
+
+
+def _failure(error: Any) -> EngineError:
+    """What an error in mid-stream means: vLLM refuses requests there too."""
+    try:
+        refused = msgspec.convert(error, _Refusal)
+    except msgspec.ValidationError:
+        refused = _Refusal("", 0)
+    if 400 <= refused.code < 500:
+        return refusal("the server", refused.code, refused.message)
+    return EngineError(f"the server broke off: {str(error)[:200]}")
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    message: str
+    code: int
 
 
 class _PartialCall:

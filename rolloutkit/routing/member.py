@@ -34,8 +34,7 @@ class Member:
         self.policy_version: int | None = None  # of its weights, as far as we set them
         self._settings = settings
         self._calls: dict[asyncio.Timeout, float] = {}  # when each was sent
-        self._num_failed_calls = 0  # in a row
-        self._num_failed_probes = 0
+        self._num_failures = 0  # in a row
         self._num_good_probes = 0  # in a row, while it is ejected
         self._progressed_at = 0.0
         self._num_generated: int | None = None
@@ -76,24 +75,16 @@ class Member:
 
     def answered(self, now: float) -> None:
         """A call ended well."""
-        self._num_failed_calls = 0
+        self._num_failures = 0
         self._progressed_at = now
 
-    def call_failed(self) -> bool:
-        """A call failed: whether that was one too many."""
-        self._num_failed_calls += 1
-        return self._num_failed_calls >= self._settings.max_failures
-
-    def probe_failed(self) -> bool:
-        """A probe failed: whether that was one too many."""
-        self._num_failed_probes += 1
-        return self._num_failed_probes >= self._settings.max_failures
+    def failed(self) -> bool:
+        """A call or probe failed: whether that was one too many."""
+        self._num_failures += 1
+        return self.is_up and self._num_failures >= self._settings.max_failures
 
     def heard(self, load: WorkerLoad, now: float) -> None:
         """It answered a probe."""
-        self._num_failed_probes = 0
-        if self.policy_version is None:
-            self.policy_version = load.policy_version
         if load.num_generated is not None:
             self._tells_progress = True
             if load.num_generated != self._num_generated:
@@ -106,15 +97,11 @@ class Member:
         return bool(self._tells_progress and self._calls and waited > self._settings.stall_seconds)
 
     def eject(self, now: float) -> None:
-        """It is out; what runs on it ends, and the callers go elsewhere."""
+        """End what runs on it; the callers go elsewhere."""
         self.is_up = False
         self.num_ejections += 1
-        self._num_failed_calls = self._num_failed_probes = self._num_good_probes = 0
+        self._num_failures = self._num_good_probes = 0
         self._num_generated = None
-        self.cut_off(now)
-
-    def cut_off(self, now: float) -> None:
-        """End the calls that run on it."""
         for fuse in list(self._calls):
             if not fuse.expired():
                 fuse.reschedule(now)
@@ -128,3 +115,4 @@ class Member:
     def readmit(self) -> None:
         """It takes calls again."""
         self.is_up = True
+        self._num_failures = 0

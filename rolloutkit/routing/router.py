@@ -82,8 +82,8 @@ class Router:
         self._visited: dict[SampleId, set[int]] = {}  # workers that may keep something of a sample
         self._stack: AsyncExitStack | None = None
         self._capabilities: Capabilities | None = None
-        self._can_send = True  # some worker is there, and the router is not paused
-        self._changed = asyncio.Event()  # set, and replaced, whenever that or the next may change
+        self._can_send = asyncio.Event()
+        self._can_send.set()
         self._idle = asyncio.Event()
         self._gone_at: float | None = None  # since when no worker is there
         self._is_paused = False
@@ -225,25 +225,13 @@ class Router:
             member.heard(load, now)
             if load.capacity_tokens:
                 self.fleet.set_capacity(member.index, load.capacity_tokens)
-        if not member.is_up and not member.has_left:
-            await self._try_again(member, is_good=load is not None)
-        elif load is None and (is_first or member.probe_failed()):
+        if not member.is_up:
+            if member.is_well_again(is_good=load is not None) and await self._is_current(member):
+                self._readmit(member)
+        elif load is None and (is_first or member.failed()):
             self._eject(member, f"probe failed: {problem}")
         elif member.is_stalled(now):
             self._eject(member, f"no token for {self._settings.stall_seconds:g} s")
-
-    async def _try_again(self, member: Member, *, is_good: bool) -> None:
-        """Readmit an ejected worker once it was well for long enough, with the weights that the
-        others have; not in the middle of a pause, which it has not heard of.
-        """
-        if not member.is_well_again(is_good=is_good) or self._is_paused:
-            return
-        member.policy_version = None
-        if self._update is not None:
-            await self._control(member, lambda engine: engine.resume(), "cannot be resumed")
-            if not await self._renew(member):
-                return
-        self._readmit(member)
 
     async def _probe(self, member: Member) -> tuple[WorkerLoad | None, str]:
         seconds = self._settings.probe_seconds
@@ -285,7 +273,7 @@ class Router:
             prompt = request.prompt
             tokens = len(prompt.token_ids) if isinstance(prompt, TokenPrompt) else 0
             fleet.turn(request.sample_id, tokens)
-        if not self._can_send:
+        if not self._can_send.is_set():
             await self._until_sendable()
         index = fleet.worker_of(request.sample_id)
         if request.avoid_worker == fleet.names[index]:
@@ -337,17 +325,19 @@ class Router:
 
     def _on_failure(self, member: Member, error: EngineError) -> None:
         is_known = not member.is_up  # it was ejected while the call ran
-        if not is_known and (isinstance(error, WorkerLost) or member.call_failed()):
+        if not is_known and (isinstance(error, WorkerLost) or member.failed()):
             self._eject(member, str(error))
 
     async def _until_sendable(self) -> None:
         """Wait while the router is paused, or no worker is there."""
-        seconds = self._settings.gone_seconds
-        while not self._can_send:
-            gives_up_at = None if self._gone_at is None else self._gone_at + seconds
+        while not self._can_send.is_set():
+            if self._gone_at is None:
+                await self._can_send.wait()
+                continue
+            seconds = self._settings.gone_seconds
             try:
-                async with asyncio.timeout_at(gives_up_at):
-                    await self._changed.wait()
+                async with asyncio.timeout_at(self._gone_at + seconds):
+                    await self._can_send.wait()
             except TimeoutError:
                 raise RunFailed(
                     f"no worker has been there for router.gone_seconds of {seconds:g} s: "
@@ -357,12 +347,8 @@ class Router:
     # Coming and going.
 
     def _eject(self, member: Member, reason: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if member.has_left:
-            member.cut_off(now)
-            return
         self._lose(member, WorkerChange.EJECTED, reason)
-        member.eject(now)
+        member.eject(asyncio.get_running_loop().time())
 
     def _lose(self, member: Member, change: WorkerChange, reason: str) -> None:
         member.is_up = False
@@ -382,9 +368,11 @@ class Router:
             self._gone_at = None
         elif self._gone_at is None:
             self._gone_at = asyncio.get_running_loop().time()
-        self._can_send = is_there and not self._is_paused
-        self._changed.set()
-        self._changed = asyncio.Event()
+            self._can_send.clear()  # whoever waits must hear that the clock runs
+        if is_there and not self._is_paused:
+            self._can_send.set()
+        else:
+            self._can_send.clear()
 
     def _tell(self, member: Member, change: WorkerChange, reason: str) -> None:
         self.on_worker_change(member.name, change, reason)
@@ -450,6 +438,11 @@ class Router:
             member.policy_version = update.version
             return True
         return False
+
+    async def _is_current(self, member: Member) -> bool:
+        """Whether a worker that comes back has the weights of the others."""
+        member.policy_version = None
+        return await self._renew(member)
 
     async def _control(
         self, member: Member, call: Callable[[EngineControl], Awaitable[None]], failed: str

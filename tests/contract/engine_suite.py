@@ -45,6 +45,7 @@ class Subject(NamedTuple):
     stop_token_ids: tuple[int, ...] = ()
     short_ids: tuple[int, ...] = ()  # a prompt whose greedy completion stops soon
     short_message: str = "Hello"  # the same for a chat
+    cache_block: int = 1  # tokens; the cache keeps prefixes of whole blocks
 
 
 def request_for(
@@ -148,6 +149,8 @@ async def a_completion_that_ends_itself_ends_by_stop(subject: Subject) -> None:
 
 
 async def the_same_seed_gives_the_same_completion(subject: Subject) -> None:
+    if not subject.engine.capabilities.seeds:
+        pytest.skip("claims no seeds")
     first, second = [
         await subject.engine.generate(request_for(subject, temperature=1.0, seed=7))
         for _ in range(2)
@@ -250,7 +253,8 @@ async def the_second_turn_finds_the_first_in_the_cache(subject: Subject) -> None
 
     assert second.prompt_tokens == len(context)
     assert second.cached_tokens is not None
-    assert len(ids) <= second.cached_tokens < len(context)
+    in_blocks = len(ids) - len(ids) % subject.cache_block
+    assert in_blocks <= second.cached_tokens < len(context)
 
 
 async def a_schema_is_kept(subject: Subject) -> None:

@@ -1,8 +1,8 @@
 """Runs every code block of the README, in order, as a reader would: from the root of the
 repository.
 
-`make run` and `make test` are stages of CI by themselves. Run it with the Python of the environment
-that `make` made; `.venv` in a command stands for that environment.
+`make run`, `make test` and what needs `make servers` are stages of CI by themselves. Run it with
+the Python of the environment that `make` made; `.venv` in a command stands for that environment.
 """
 
 import re
@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SECONDS = 180  # for one block
 # What a block starts ends with it.
 _PRELUDE = "set -m\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
-OWN_STAGES = ("make run", "make test")
+OWN_STAGES = ("make run", "make test", "make servers")
 
 
 def run_block(language: str, text: str) -> int:

@@ -116,8 +116,6 @@ def test_no_turn_is_lost_or_doubled_and_nothing_is_kept(  # noqa: C901 - one sce
             assert all(control.done() for control in controls)
             assert all(task.done() for task in lives)
             assert not any(task.exception() for task in lives if not task.cancelled())
-            for member in router._by_index:
-                assert bool(router.fleet.is_up[member.index]) is not member.has_left
             assert not router._visited
             assert not router.fleet._residents
             assert not router.fleet._groups

@@ -74,12 +74,12 @@ def test_an_openai_engine_needs_its_address_only():
         ("run.time=virtual", "run.time: only simulated engines run in virtual time"),
         (
             "engine=opnai",
-            "engine=opnai: no such option: choose from llamacpp, openai, recorded, sim_reference",
+            "engine=opnai: no such option: choose from llamacpp, openai, recorded, sglang",
         ),
         ("engine=openai", "engine.base_url: not set"),
         (
             "engine.kind=vlm",
-            "expected one of llamacpp, openai, sim_reference, sim_sglang, simulated, got 'vlm'",
+            "sglang, sim_reference, sim_sglang, simulated, vllm, got 'vlm': did you mean 'vllm'?",
         ),
         ("engine.slots=3", "engine.slots: unknown key: did you mean 'num_slots'?"),
         ("engine.quantization=Q2", "engine.quantization: expected one of auto, Q8_0"),

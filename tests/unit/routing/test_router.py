@@ -209,51 +209,6 @@ async def test_a_worker_joins_and_another_leaves_when_its_calls_are_done():
             await router.remove("a")
 
 
-async def test_a_worker_that_leaves_while_its_calls_run_does_not_come_back():
-    a, b = FakeWorker("a", 100.0), FakeWorker("b")
-    async with routed(a) as (router, told):
-        call = asyncio.create_task(router.generate(request_of(0)))
-        await asyncio.sleep(1)
-        await router.add(b)
-        await router.remove("a")
-
-        assert (await call).worker == "a"
-        assert now() == 100
-        assert ("a", "left") in told
-        assert ("a", "readmitted") not in told
-        assert router.fleet.workers() == ["b"]
-
-
-async def test_calls_that_wait_through_a_pause_hear_that_no_worker_is_left():
-    a = FakeWorker("a")
-    async with routed(a, gone_seconds=50) as (router, _):
-        await router.pause(PauseMode.FINISH)
-        call = asyncio.create_task(router.generate(request_of(0)))
-        await asyncio.sleep(1)
-        a.is_down = True
-        await asyncio.sleep(20)
-        await router.resume()
-        with pytest.raises(RunFailed, match="gone_seconds of 50 s"):
-            await call
-
-
-async def test_a_worker_that_was_lost_in_a_pause_is_resumed_when_it_comes_back():
-    a, b = pair()
-    async with routed(a, b) as (router, told):
-        await router.pause(PauseMode.HOLD)
-        a.is_down = True
-        await asyncio.sleep(30)
-        a.is_down = False
-        await router.update_weights(WeightUpdate(version=1))
-        await asyncio.sleep(30)
-        assert told == [("a", "ejected")]
-        await router.resume()
-        await asyncio.sleep(30)
-
-        assert told == [("a", "ejected"), ("a", "readmitted")]
-        assert a.controls[-2:] == ["resume", "weights 1"]
-
-
 async def test_no_worker_at_the_start_is_refused_and_one_is_enough():
     a, b = pair()
     a.is_down = True
