@@ -23,6 +23,7 @@ from rolloutkit.admission import (
     AdmissionQueue,
     Decision,
     MemoryBudget,
+    refuse_unplanned,
 )
 from rolloutkit.errors import ConfigError, EngineError, boundary
 from rolloutkit.estimate import History, ReferenceRates
@@ -128,6 +129,7 @@ def prepare(
         raise ConfigError("give an environment, a program, or both")
     _check_names(settings, environments)
     refuse_stages(settings.tail.hedge)
+    refuse_unplanned(settings.admission)
     time = clock.timer()
     started_at = time()
     started = _run_started(engine, environments, settings, num_samples)
@@ -378,13 +380,8 @@ def _pacer(
     on_change: Callable[[str | None, Decision], None],
 ) -> Pacer | None:
     """Hold the queue to the reference concurrency, and follow it online where that is asked for."""
-    if limits.control == "fixed":
+    if limits.control == "fixed" or limits.reference is None:
         return None
-    if limits.reference is None:
-        raise ConfigError(
-            f"admission.control={limits.control} needs admission.reference, the samples to keep "
-            "alive on each worker: ask rolloutkit plan"
-        )
     workers = [None] if placement is None else list(placement.workers())
     if limits.control == "reference":
         queue.max_samples = min(limits.max_samples, limits.reference * len(workers))

@@ -3,7 +3,12 @@
 from rolloutkit.admission.corrector import Cause, Corrector, Decision, Signals
 from rolloutkit.admission.orders import DatasetOrder
 from rolloutkit.admission.parking import MemoryBudget, Parking
-from rolloutkit.admission.queue import AdmissionLimits, AdmissionQueue, Permit
+from rolloutkit.admission.queue import (
+    AdmissionLimits,
+    AdmissionQueue,
+    Permit,
+    refuse_unplanned,
+)
 from rolloutkit.admission.ranked import PioneerOrder, RankedOrder
 
 __all__ = [
@@ -19,4 +24,5 @@ __all__ = [
     "PioneerOrder",
     "RankedOrder",
     "Signals",
+    "refuse_unplanned",
 ]

@@ -18,6 +18,7 @@ import msgspec
 
 from rolloutkit.admission.parking import MemoryBudget, Parking
 from rolloutkit.clock import now
+from rolloutkit.errors import ConfigError
 from rolloutkit.protocols import AdmissionOrder, Demand, Placement
 
 
@@ -41,6 +42,15 @@ class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lookahead: Annotated[int, msgspec.Meta(ge=1)] = (
         16_384  # samples taken from the source in advance
     )
+
+
+def refuse_unplanned(limits: AdmissionLimits) -> None:
+    """Raise ConfigError where the samples of a worker are to be bounded and nobody says by what."""
+    if limits.control != "fixed" and limits.reference is None:
+        raise ConfigError(
+            f"admission.control={limits.control} needs admission.reference, the samples to keep "
+            "alive on each worker: ask rolloutkit plan"
+        )
 
 
 class Permit:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from rolloutkit.admission import refuse_unplanned
 from rolloutkit.config.components import component
 from rolloutkit.config.engines import REAL_ENGINES, engine_component
 from rolloutkit.config.schema import Hosting, RunConfig, Sections
@@ -50,6 +51,7 @@ def _validated(composed: Composed) -> RunConfig:
     if sections.run.time == "virtual" and engine.get("kind") in REAL_ENGINES:
         raise ConfigError("run.time: only simulated engines run in virtual time, got 'virtual'")
     refuse_stages(sections.tail.hedge)
+    refuse_unplanned(sections.admission)
     return RunConfig(
         engine=engine_component(engine),
         environment=component("environment", environment),

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from rolloutkit.admission import refuse_unplanned
 from rolloutkit.config.schema import Count, Sections, Share
 from rolloutkit.config.suggest import nearest
 from rolloutkit.config.validate import convert
@@ -86,6 +87,7 @@ def load_replay(
     sections = convert(values, ReplaySections)
     chosen = _engine(cast("dict[str, Any]", engine))
     _refuse_tactics(sections, chosen)
+    refuse_unplanned(sections.admission)
     return ReplayConfig(
         engine=chosen,
         text=composed.text,

@@ -20,6 +20,7 @@ from rolloutkit.record.events import (
     RunStarted,
     SampleAdmitted,
     SampleEnded,
+    WindowChanged,
     WorkerChanged,
 )
 from rolloutkit.report.bound import BatchWork, LowerBound, lower_bound
@@ -27,6 +28,7 @@ from rolloutkit.report.summary import LagSeconds, Summary, WaitSeconds
 from rolloutkit.report.tactics import Tactics
 from rolloutkit.report.tail import Tail
 from rolloutkit.report.tokens import TokenCounts
+from rolloutkit.report.windows import Windows
 from rolloutkit.report.workers import WorkerCounts
 from rolloutkit.types import Status
 
@@ -51,6 +53,7 @@ class RunStatistics:
         self._tactics = Tactics()
         self._waits = array("d")
         self._workers = WorkerCounts()
+        self._windows = Windows()
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -93,6 +96,8 @@ class RunStatistics:
                 self._slots[event.kind] = event.slots
             case WorkerChanged():
                 self._workers.add_change(event)
+            case WindowChanged():
+                self._windows.add(event)
             case RunEnded():
                 self._ended = event
             case _:
@@ -135,6 +140,7 @@ class RunStatistics:
             oversampling=self._tactics.oversampling(started),
             workers=self._workers.figures(),
             num_moves=self._workers.num_moves,
+            windows=self._windows.figures(),
             tail=self._tail.samples(),
             trace_complete=trace_complete and ended is not None,
         )

@@ -70,6 +70,15 @@ class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
     num_ejections: int
 
 
+class WindowFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What `admission.control=adaptive` came to on one worker."""
+
+    worker: str | None
+    window: int  # samples that may be active, at the end
+    num_cuts: int
+    last_cause: str  # waste | retraction | room
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The end-of-run figures. Tokens and seconds count every attempt, `num_turns` the last one.
 
@@ -109,5 +118,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     oversampling: OversamplingFigures | None  # None = every sample that was asked for was kept
     workers: tuple[WorkerFigures, ...]  # where the engine names them
     num_moves: int  # of samples, from one worker to another
+    windows: tuple[WindowFigures, ...]  # those that changed
     tail: tuple[TailSample, ...]  # the last first
     trace_complete: bool

@@ -17,6 +17,7 @@ from rolloutkit.report.summary import (
     Summary,
     TailSample,
     WaitSeconds,
+    WindowFigures,
 )
 
 _UNKNOWN = "unknown"
@@ -74,8 +75,7 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
     score = "none" if summary.score_mean is None else f"{summary.score_mean:.3f} mean"
     yield "score", f"{score}; {note}" if note else score
     yield "busy", _busy(summary)
-    if len(summary.workers) > 1:
-        yield "workers", _workers(summary)
+    yield from _placing(summary)
     if summary.action_wait_seconds.max is not None:
         yield "slot waits", _waits(summary.action_wait_seconds)
     if summary.order_reason is not None:
@@ -92,6 +92,13 @@ def _figures(summary: Summary, note: str) -> Iterator[tuple[str, str]]:
         yield "ended early", summary.ended_early
     if not summary.trace_complete:
         yield "trace", "incomplete: the figures cover what was recorded"
+
+
+def _placing(summary: Summary) -> Iterator[tuple[str, str]]:
+    if len(summary.workers) > 1:
+        yield "workers", _workers(summary)
+    if summary.windows:
+        yield "concurrency", _windows(summary.windows)
 
 
 def _tactics(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -158,6 +165,14 @@ def _workers(summary: Summary) -> str:
     if ejected:
         parts.append(f"ejected: {_counts(ejected)}")
     return ", ".join(parts)
+
+
+def _windows(windows: Sequence[WindowFigures]) -> str:
+    """Where the windows ended, and how often something was computed twice too much."""
+    ends = [one.window for one in windows]
+    num_cuts = sum(one.num_cuts for one in windows)
+    spread = f"{min(ends)}" if min(ends) == max(ends) else f"{min(ends)} to {max(ends)}"
+    return f"at the end {spread} samples active on a worker, cut {num_cuts} times"
 
 
 def _waits(waits: WaitSeconds) -> str:
