@@ -17,7 +17,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from rolloutkit import clock
-from rolloutkit.actions import ActionScheduler, ActionSettings, PoolLimits, Verdict
+from rolloutkit.actions import (
+    ActionScheduler,
+    ActionSettings,
+    PoolLimits,
+    Verdict,
+    refuse_needs,
+)
 from rolloutkit.admission import (
     AdmissionLimits,
     AdmissionQueue,
@@ -130,6 +136,7 @@ def prepare(
     _check_names(settings, environments)
     refuse_stages(settings.tail.hedge)
     refuse_unplanned(settings.admission)
+    refuse_needs(settings.actions)
     time = clock.timer()
     started_at = time()
     started = _run_started(engine, environments, settings, num_samples)
@@ -180,7 +187,13 @@ def prepare(
         renderer=_renderer(engine, renderer),
         environments=environments,
         program=program,
-        actions=ActionScheduler(settings.actions.limits_of, foresight.action_order, on_pool),
+        actions=ActionScheduler(
+            settings.actions.limits_of,
+            foresight.action_order,
+            on_pool,
+            pools=settings.actions.pools,
+            rank=foresight.action_key,
+        ),
         foresight=foresight,
         pacer=_pacer(settings.admission, admission, placement, started_at, on_window),
         limits=settings.limits,
@@ -497,6 +510,7 @@ def _run_started(
         num_samples=num_samples,
         max_samples=settings.admission.max_samples,
         slots={kind: count for kind, count in slots.items() if count is not None},
+        pools=dict(settings.actions.pools),
         parallelism=engine.capabilities.parallelism,
         order=settings.actions.order,
         admission_order=settings.admission.order,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -281,21 +282,27 @@ class SampleContext:
         *,
         timeout: float | None = None,
         idempotent: bool = False,
+        needs: Mapping[str, int] | None = None,
     ) -> T:
         """Run one action when the scheduler grants a slot of its kind, and return its value.
+
+        `needs` are places in pools of `actions.pools` (`{"cpu": 2}`), taken together with the slot;
+        they go before those of the kind. An action inside another, as when its call calls `act`,
+        uses what the outer one holds, and may ask for other pools only in one order everywhere.
 
         `timeout` (default `limits.action`) counts from the grant. A plain function is run in a
         thread. `idempotent` says that the call may be made twice, also at once: where
         `tail.hedge.actions` is on, one that takes far longer than its kind is made again in a slot
         of its own, and the first to end counts. Raises EnvironmentFailed when the call raises,
-        LimitExceeded when it overruns; cancelling cancels the call.
+        LimitExceeded when it overruns, ProgramError for needs that can never be met or that could
+        deadlock; cancelling cancels the call.
         """
         self._require_going()
         run = call if inspect.iscoroutinefunction(call) else partial(_off_the_loop, call)
         hedged = self._services.hedged_actions
         if hedged is not None and hedged.covers(kind, is_idempotent=idempotent):
-            run = partial(self._hedged, hedged, kind, run)
-        return await self._act(kind, run, _ACTION, timeout)
+            run = partial(self._hedged, hedged, kind, run, needs)
+        return await self._act(kind, run, _ACTION, timeout, needs, _holding.get())
 
     # The environment's stages; the built-in loop and the closer use them.
 
@@ -568,15 +575,18 @@ class SampleContext:
         call: Callable[[], Awaitable[T]],
         sort: _Sort,
         timeout: float | None = None,
+        needs: Mapping[str, int] | None = None,
+        inside: Slot | None = None,
     ) -> T:
         """Wait for a slot, run, give the slot back, and write down what it took."""
         services, bounds = self._services, self._bounds
         limit_name, error, adds_to, is_in_turn, value_of = sort
         watchdog = bounds.watchdog()
         demand = self._demand(kind)
-        slot, waited = services.actions.acquire_now(demand), 0.0
+        slot, waited = services.actions.acquire_now(demand, needs, inside), 0.0
         if slot is None:
-            slot, waited = await self._acquire(demand, watchdog)
+            slot, waited = await self._acquire(demand, watchdog, needs, inside)
+        token = _holding.set(slot) if sort is _ACTION else None
         started = services.time()
         self._begin(kind, started)
         limit: float = getattr(services.limits, limit_name) if timeout is None else timeout
@@ -599,26 +609,38 @@ class SampleContext:
             outcome = ActionOutcome.LIMIT if overran else ActionOutcome.ERROR
             raise
         finally:
+            if token is not None:
+                _holding.reset(token)
             slot.release()
             bounds.end_work()
             seconds = services.time() - started
             setattr(self, adds_to, getattr(self, adds_to) + seconds)
             self.num_actions += is_in_turn
             if services.recorder is not None:
-                self._record_action(demand, waited, seconds, outcome, value)
+                self._record_action(demand, waited, seconds, outcome, value, slot)
 
     async def _hedged(
-        self, hedged: HedgedActions, kind: str, call: Callable[[], Awaitable[T]]
+        self,
+        hedged: HedgedActions,
+        kind: str,
+        call: Callable[[], Awaitable[T]],
+        needs: Mapping[str, int] | None,
     ) -> T:
         """Make the call; when it stalls, again beside itself in a slot of its own."""
 
         async def again() -> T:
-            async with await self._services.actions.acquire(self._demand(kind)):
+            async with await self._services.actions.acquire(self._demand(kind), needs):
                 return await call()
 
         return await hedged.run(self._demand(kind), self.attempt, call(), again)
 
-    async def _acquire(self, demand: ActionDemand, watchdog: Watchdog) -> tuple[Slot, float]:
+    async def _acquire(
+        self,
+        demand: ActionDemand,
+        watchdog: Watchdog,
+        needs: Mapping[str, int] | None,
+        inside: Slot | None,
+    ) -> tuple[Slot, float]:
         """Wait for a slot; it, and the seconds waited. A wait that ends without one is written down
         as an action of no time.
         """
@@ -629,7 +651,7 @@ class SampleContext:
         bounds.begin_wait()
         try:
             with watchdog.limit("queue", services.limits.queue):
-                slot = await services.actions.acquire(demand)
+                slot = await services.actions.acquire(demand, needs, inside)
             outcome = ActionOutcome.OK
         except LimitExceeded:
             outcome = ActionOutcome.LIMIT
@@ -649,6 +671,7 @@ class SampleContext:
         seconds: float,
         outcome: ActionOutcome,
         value: object,
+        slot: Slot | None = None,
     ) -> None:
         responses: tuple[Message, ...] = ()
         if self._services.record_responses and isinstance(value, Observation):
@@ -665,6 +688,8 @@ class SampleContext:
                 seconds=seconds,
                 outcome=outcome,
                 responses=responses,
+                slots=1 if slot is None else slot.num_slots,
+                needs={} if slot is None else slot.needs,
             )
         )
 
@@ -689,6 +714,9 @@ class SampleContext:
         if self._is_over:
             raise AttemptEnded(f"attempt {self.attempt} of {self.sample_id} is over")
 
+
+# The slot of the action whose call runs here; what it starts is inside it.
+_holding: ContextVar[Slot | None] = ContextVar("rolloutkit_slot", default=None)
 
 _NOT_DONE = Completion(finish_reason=FinishReason.ABORT)  # stands in for one that did not come
 

@@ -350,7 +350,7 @@ class Stage(StrEnum):
 
 
 class ActionDemand(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """An action that asks for a slot. `kind` names the pool; equal only to itself."""
+    """An action that asks for a slot of its kind. Equal only to itself."""
 
     kind: str
     sample_id: SampleId
@@ -365,9 +365,13 @@ Priority: TypeAlias = Callable[[ActionDemand], float]
 
 
 class ActionOrder(Protocol):
-    """Which pending action runs next in one kind's pool. Pure and incremental: O(log n) a call."""
+    """Which of the actions that ask for the same runs next. Pure; O(log n) a call."""
 
     def push(self, demand: ActionDemand, now: float) -> None: ...
     def discard(self, demand: ActionDemand) -> None: ...
     def pop(self, now: float) -> ActionDemand | None: ...
+    def first(self, now: float) -> ActionDemand | None:
+        """The one that `pop` would return; it stays."""
+        ...
+
     def __len__(self) -> int: ...

@@ -10,7 +10,7 @@ from rolloutkit.actions.keyed import (
 )
 from rolloutkit.actions.orders import CaasOrder, FifoOrder
 from rolloutkit.actions.scheduler import ActionScheduler, PoolLimits, Slot
-from rolloutkit.actions.settings import ActionSettings
+from rolloutkit.actions.settings import ActionSettings, refuse_needs
 
 __all__ = [
     "ActionScheduler",
@@ -26,5 +26,6 @@ __all__ = [
     "caas_service_order",
     "clairvoyant_order",
     "oldest_order",
+    "refuse_needs",
     "remaining_order",
 ]

@@ -62,10 +62,15 @@ class KeyedOrder:
             if self._lane_credit >= 1 - ROUNDING:
                 self._lane_credit -= 1
                 return self._remove(next(iter(self._waiting)))
-        while True:
-            key, seq = heapq.heappop(self._heap)
-            if self._keys.get(seq) == key:
-                return self._remove(seq)
+        return self._remove(self._top())
+
+    def first(self, now: float) -> ActionDemand | None:
+        del now
+        if not self._waiting:
+            return None
+        if self._fifo_lane and self._lane_credit + self._fifo_lane >= 1 - ROUNDING:
+            return next(iter(self._waiting.values()))
+        return self._waiting[self._top()]
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -91,6 +96,13 @@ class KeyedOrder:
         """For how long something has waited here."""
         self._pass_time(now)
         return self._queued_seconds
+
+    def _top(self) -> int:
+        """Who has the largest key, once stale entries are dropped; the entry itself stays."""
+        heap, keys = self._heap, self._keys
+        while keys.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][1]
 
     def _heapify(self) -> None:
         self._heap = [(key, seq) for seq, key in self._keys.items()]

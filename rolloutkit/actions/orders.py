@@ -28,6 +28,10 @@ class FifoOrder:
         del now
         return self._waiting.popitem(last=False)[1] if self._waiting else None
 
+    def first(self, now: float) -> ActionDemand | None:
+        del now
+        return next(iter(self._waiting.values()), None)
+
     def __len__(self) -> int:
         return len(self._waiting)
 
@@ -52,12 +56,19 @@ class CaasOrder:
         self._waiting.discard(demand.seq)
 
     def pop(self, now: float) -> ActionDemand | None:
+        demand = self.first(now)
+        if demand is not None:
+            heapq.heappop(self._heap)
+            self._waiting.remove(demand.seq)
+        return demand
+
+    def first(self, now: float) -> ActionDemand | None:
         del now
         while self._heap:
-            demand = heapq.heappop(self._heap)[2]
+            demand = self._heap[0][2]
             if demand.seq in self._waiting:
-                self._waiting.remove(demand.seq)
                 return demand
+            heapq.heappop(self._heap)
         return None
 
     def __len__(self) -> int:

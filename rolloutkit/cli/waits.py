@@ -88,6 +88,9 @@ def _reasons(wait: Wait) -> Iterator[str]:
         unit = "samples may live" if wait.what in (ADMISSION, MEMORY) else "slots"
         held = f", {wait.num_holding} of them in use until its turn" if wait.num_holding else ""
         yield f"capacity: {wait.capacity} {unit}{held}"
+    if wait.needs:
+        needs = ", ".join(f"{pool} {places}" for pool, places in wait.needs.items())
+        yield f"together with: {needs}"
     key = "" if wait.key is None else f"; its key {wait.key:.4g}"
     yield f"order: {wait.order}{key}"
     if wait.num_served:

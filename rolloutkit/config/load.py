@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from rolloutkit.actions import refuse_needs
 from rolloutkit.admission import refuse_unplanned
 from rolloutkit.config.components import component
 from rolloutkit.config.engines import REAL_ENGINES, engine_component
@@ -52,6 +53,7 @@ def _validated(composed: Composed) -> RunConfig:
         raise ConfigError("run.time: only simulated engines run in virtual time, got 'virtual'")
     refuse_stages(sections.tail.hedge)
     refuse_unplanned(sections.admission)
+    refuse_needs(sections.actions)
     return RunConfig(
         engine=engine_component(engine),
         environment=component("environment", environment),

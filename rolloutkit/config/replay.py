@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from rolloutkit.actions import refuse_needs
 from rolloutkit.admission import refuse_unplanned
 from rolloutkit.config.schema import Count, Sections, Share
 from rolloutkit.config.suggest import nearest
@@ -88,6 +89,7 @@ def load_replay(
     chosen = _engine(cast("dict[str, Any]", engine))
     _refuse_tactics(sections, chosen)
     refuse_unplanned(sections.admission)
+    refuse_needs(sections.actions)
     return ReplayConfig(
         engine=chosen,
         text=composed.text,

@@ -44,6 +44,7 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started", omit_defa
     num_samples: int | None = None  # None = the source is a stream
     max_samples: int | None = None  # admission limit
     slots: dict[str, int] = {}  # kind of action -> slots; kinds without a limit are absent
+    pools: dict[str, int] = {}  # places of the pools with a name
     parallelism: int | None = None  # requests the engine serves at once
     order: str = "fifo"
     admission_order: str = "dataset"
@@ -107,6 +108,8 @@ class Action(_Event, frozen=True, kw_only=True, tag="action"):
     outcome: ActionOutcome = ActionOutcome.OK
     responses: tuple[Message, ...] = ()  # what the environment answered, where that is recorded
     key: float | None = None  # by which it was chosen, where it waited; larger is sooner
+    slots: int = 1  # of its kind that it took; 0 inside an action that held one
+    needs: dict[str, int] = {}  # places that it took in pools with a name
 
 
 class CallHedged(_Event, frozen=True, kw_only=True, tag="call_hedged"):

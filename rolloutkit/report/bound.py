@@ -83,7 +83,9 @@ class BatchWork:
             path.add(started_at - call.parked_seconds, call.t, service)
 
     def add_action(self, action: Action) -> None:
-        self._aside[action.kind] += action.seconds
+        self._aside[action.kind] += action.slots * action.seconds
+        for pool, places in action.needs.items():
+            self._aside[pool] += places * action.seconds
         path = self._alive.get(action.sample_id)
         if path is not None:
             path.add(action.t - action.seconds - action.wait_seconds, action.t, action.seconds)
@@ -99,7 +101,7 @@ class BatchWork:
         self._engine_aside = 0.0
 
     def action_loads(self, slots: Mapping[str, int]) -> list[PoolLoad]:
-        """The load of each kind of action that has a limit."""
+        """The load of each kind of action, or pool, that has a limit."""
         return [
             PoolLoad(f"environment {kind}", self._settled[kind], slots[kind])
             for kind in sorted(slots)

@@ -150,7 +150,7 @@ class RunStatistics:
         if self._outcomes.last_ended_at is None:
             return _Figures()
         makespan = self._outcomes.last_ended_at - started.t
-        actions = work.action_loads(self._slots)
+        actions = work.action_loads({**self._slots, **started.pools})
         engine = work.engine_load(started.parallelism)
         pools = [*actions, engine or work.engine_load_as_seen(started.parallelism)]
         bound = lower_bound(work.critical_path_seconds, pools)

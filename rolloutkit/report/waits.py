@@ -46,6 +46,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     key: float | None = None  # by which it was served; larger is sooner
     capacity: int | None = None  # slots of the kind, or samples that may live
+    needs: dict[str, str] = {}  # what else it needed: "2 of 16" by pool
     num_holding: int = 0  # held a slot when it asked and gave it back before its turn came
     num_served: int = 0  # came before it
     served: tuple[Served, ...] = ()  # the first of these
@@ -147,6 +148,10 @@ class _Own:
                     turn=event.turn,
                     key=event.key,
                     capacity=self._slots.get(event.kind),
+                    needs={
+                        pool: f"{places} of {self._started.pools.get(pool, '?')}"
+                        for pool, places in event.needs.items()
+                    },
                 )
             case SampleAdmitted():
                 self._wait(
@@ -176,6 +181,7 @@ class _Own:
         turn: int | None = None,
         key: float | None = None,
         capacity: int | None = None,
+        needs: dict[str, str] | None = None,
     ) -> None:
         if seconds > 0:
             self.waits.append(
@@ -187,6 +193,7 @@ class _Own:
                     order=order,
                     key=key,
                     capacity=capacity,
+                    needs=needs or {},
                 )
             )
 
@@ -221,7 +228,7 @@ class _Meanwhile:
         if isinstance(event, SampleAdmitted):
             if wait.what == ADMISSION:
                 self._add(event.t, Served(sample_id=event.sample_id, key=event.key))
-        elif event.kind == wait.what:
+        elif event.kind == wait.what or not wait.needs.keys().isdisjoint(event.needs):
             started = event.t - event.seconds
             self._num_holding += started < wait.asked_at < event.t <= self._until
             self._add(started, Served(sample_id=event.sample_id, key=event.key))

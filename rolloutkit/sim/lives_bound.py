@@ -33,7 +33,10 @@ def lives_bound(
         kinds.update(act.kind for act in life.attempts[0].acts)
     if len(kinds) != 1:
         return None
-    slots = actions.limits_of(kinds.pop()).slots or len(chains)
+    limits = actions.limits_of(kinds.pop())
+    slots = limits.slots or len(chains)
+    for pool, places in limits.needs.items():
+        slots = min(slots, actions.pools[pool] // places)
     contended = engine if isinstance(engine, ReferenceConfig) else None
     return chains_bound(chains, alone_seconds=_alone(engine), slots=slots, engine=contended)
 
