@@ -89,7 +89,7 @@ class ActionQueue:
 
     def fits(self, now: float) -> bool:
         """Whether it could start one if nothing were kept for others."""
-        for pool, weight in self.needs:  # noqa: SIM110 - a generator costs twice as much
+        for pool, weight in self.needs:
             if pool.used + weight > pool.capacity or now < pool.next_start:
                 return False
         return True

@@ -93,6 +93,13 @@ def test_an_openai_engine_needs_its_address_only():
         ("engin=openai", "engin: unknown key: did you mean 'engine'?"),
         ("colour=red", "colour: unknown key: choose from "),
         ("max samples", "'max samples': not an override: write key=value"),
+        (
+            "actions.step.needs={cpu: 2}",
+            "actions: step needs 2 of 'cpu', and actions.pools has: none: add actions.pools.cpu=",
+        ),
+        ("actions.step.needs={cpu: 0}", "actions.step.needs"),
+        ("actions.pools={step: 2}", "actions.pools: 'step' is a kind of action too"),
+        ("admission.control=adaptive", "admission.control=adaptive needs admission.reference"),
         ("environment.target=nope:Class", "environment.target: 'nope:Class' cannot be imported"),
         ("environment.target=nope", "environment.target: not a class: write module:Class"),
         (
