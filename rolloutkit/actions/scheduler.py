@@ -276,7 +276,7 @@ class _Line:
     def give_back(self) -> None:
         for pool, weight in self.queue.needs:
             pool.used -= weight
-        if self._waiters:
+        if self._waiters and (self.queue.rivals or len(self.queue.order)):
             self._dispatcher.dispatch(self._loop)
 
     def _withdraw(self, demand: ActionDemand) -> None:
