@@ -10,7 +10,7 @@ from rolloutkit.resources.steady import Memory, Rules, Worker
 from rolloutkit.resources.workload import Pauses, TurnSizes, Workload, WorkloadMeter
 from tests.property.examples import NUM_EXAMPLES
 
-few = settings(max_examples=min(NUM_EXAMPLES, 50))  # a plan takes a quarter of a second
+few = settings(max_examples=min(NUM_EXAMPLES, 15))  # a plan takes a quarter of a second
 
 MODELS = {
     "ling-3.0-flash": Deployment(tp=2, weight_dtype="fp8"),
