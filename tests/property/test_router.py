@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolloutkit import clock
@@ -12,7 +12,7 @@ from rolloutkit.errors import ConfigError, EngineError, RunFailed
 from rolloutkit.protocols import PauseMode, WeightUpdate
 from rolloutkit.routing import Router, RouterSettings
 from rolloutkit.types import SampleId
-from tests.property.examples import core_examples, moments, ticks
+from tests.property.examples import NUM_EXAMPLES, moments, ticks
 from tests.property.moments import at
 from tests.unit.routing.workers import FakeWorker, request_of
 
@@ -30,8 +30,12 @@ SAMPLES = st.lists(
 )  # starts, turns, cancelled
 
 
+# An example takes 0.15 s: fewer of them in the default suite, as many as of the others in CI.
+router_examples = settings(max_examples=NUM_EXAMPLES if NUM_EXAMPLES > 150 else 40)
+
+
 @pytest.mark.timeout(300)
-@core_examples
+@router_examples
 @given(
     samples=SAMPLES,
     events=EVENTS,
