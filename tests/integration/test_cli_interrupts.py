@@ -26,6 +26,14 @@ SCRIPTED = (
 )
 
 
+@pytest.fixture(autouse=True)
+def heeded_interrupts():
+    """Jobs in a shell's background inherit SIGINT ignored, and hand that on to their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def start(tmp_path):
     processes = []
