@@ -299,10 +299,10 @@ class SampleContext:
         """
         self._require_going()
         run = call if inspect.iscoroutinefunction(call) else partial(_off_the_loop, call)
-        hedged = self._services.hedged_actions
+        hedged, inside = self._services.hedged_actions, _holding.get()
         if hedged is not None and hedged.covers(kind, is_idempotent=idempotent):
-            run = partial(self._hedged, hedged, kind, run, needs)
-        return await self._act(kind, run, _ACTION, timeout, needs, _holding.get())
+            run = partial(self._hedged, hedged, kind, run, needs, inside)
+        return await self._act(kind, run, _ACTION, timeout, needs, inside)
 
     # The environment's stages; the built-in loop and the closer use them.
 
@@ -625,11 +625,14 @@ class SampleContext:
         kind: str,
         call: Callable[[], Awaitable[T]],
         needs: Mapping[str, int] | None,
+        inside: Slot | None,
     ) -> T:
-        """Make the call; when it stalls, again beside itself in a slot of its own."""
+        """Make the call; when it stalls, again beside itself with places of its own, or with those
+        of the action that both are inside. The first never waits for those of the second.
+        """
 
         async def again() -> T:
-            async with await self._services.actions.acquire(self._demand(kind), needs):
+            async with await self._services.actions.acquire(self._demand(kind), needs, inside):
                 return await call()
 
         return await hedged.run(self._demand(kind), self.attempt, call(), again)
@@ -688,7 +691,7 @@ class SampleContext:
                 seconds=seconds,
                 outcome=outcome,
                 responses=responses,
-                slots=1 if slot is None else slot.num_slots,
+                slots=0 if slot is None else slot.num_slots,
                 needs={} if slot is None else slot.needs,
             )
         )

@@ -108,7 +108,7 @@ class Action(_Event, frozen=True, kw_only=True, tag="action"):
     outcome: ActionOutcome = ActionOutcome.OK
     responses: tuple[Message, ...] = ()  # what the environment answered, where that is recorded
     key: float | None = None  # by which it was chosen, where it waited; larger is sooner
-    slots: int = 1  # of its kind that it took; 0 inside an action that held one
+    slots: int = 1  # of its kind that it took; 0 inside an action that held one, or if it never ran
     needs: dict[str, int] = {}  # places that it took in pools with a name
 
 

@@ -223,8 +223,7 @@ def check_hedges(events):
     """At most one hedge of a kind in advance and half of its calls, each told once."""
     hedges = [event for event in events if isinstance(event, CallHedged)]
     num_calls = sum(isinstance(event, ModelCall) for event in events)
-    # Those cancelled in the instant of their start, which took no time, earn their share as well.
-    num_actions = sum(isinstance(event, Action) for event in events)
+    num_actions = sum(isinstance(event, Action) and event.slots > 0 for event in events)
     num_hedged_calls = sum(hedge.kind == "model_call" for hedge in hedges)
     assert num_hedged_calls <= 1 + HEDGE.max_share * num_calls
     assert len(hedges) - num_hedged_calls <= 1 + HEDGE.max_share * num_actions

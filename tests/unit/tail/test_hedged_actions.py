@@ -89,6 +89,47 @@ def test_without_a_free_slot_the_second_run_waits_and_the_first_goes_on():
     assert hedge.outcome == "first"
 
 
+def nested(inner_seconds, *, slots):
+    """One action inside another, both idempotent and of one kind; the inner one's runs take so
+    long. Whether and when it ends, and what was taken.
+    """
+    events, left = [], iter(inner_seconds)
+
+    async def inner():
+        await asyncio.sleep(next(left))
+
+    async def program(sample):
+        async def outer():
+            await sample.act("tool", inner, idempotent=True)
+
+        await sample.act("tool", outer)
+
+    sink = CollectSink()
+
+    async def main():
+        orchestrator = prepare(
+            sink,
+            engine=FakeEngine(),
+            program=program,
+            settings=Settings(
+                actions=ActionSettings(order="fifo", step=PoolLimits(slots=slots)),
+                tail=TailSettings(hedge=SETTINGS),
+            ),
+            recorder=Recorder([events.append]),
+        )
+        await orchestrator.run([Task(task_id="t")])
+
+    clock.run(main(), time="virtual")
+    return sink.trajectories[0], events
+
+
+def test_a_hedge_inside_another_action_uses_what_that_holds_too():
+    trajectory, events = nested([100.0, 2.0], slots=1)
+
+    assert trajectory.timings.finished_at == 12.0
+    assert [event.slots for event in events if isinstance(event, Action)] == [0, 1]
+
+
 def test_summary_and_explanation_say_that_it_was_hedged():
     _, events = play([100.0, 2.0])
     statistics = RunStatistics()
