@@ -27,6 +27,8 @@ COLLAPSED = 0.8  # of the best throughput: what lies beyond the cliff
 MAX_SAMPLES = 100_000
 CURVE_POINTS = 48
 GRID_POINTS = 28
+EDGES = (0.98, 0.9, 0.75, 0.5, 0.25, 0.1, 0.02)  # hit rates
+MAX_PEAKS = 3  # of the throughput over the concurrency, that are looked at closely
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,18 +215,33 @@ def _split(worker: Worker) -> Split:
 
 def _best(worker: Worker) -> Point:
     """The concurrency of the highest throughput; of equal ones the smallest."""
-    points = {num: worker.at(num) for num in _grid(worker)}
-    for _ in range(2):  # between the neighbours of the best, to half a percent
-        numbers = sorted(points)
-        top = max(numbers, key=lambda num: (_rounded(points[num]), -num))
-        place = numbers.index(top)
-        low = numbers[max(0, place - 1)]
-        high = numbers[min(len(numbers) - 1, place + 1)]
-        for step in range(1, 12):
-            num = round(low + (high - low) * step / 12)
-            if num not in points:
-                points[num] = worker.at(num)
+    points = {num: worker.at(num) for num in (*_grid(worker), *_edges(worker))}
+    for _ in range(2):  # between the neighbours of each peak, to half a percent
+        for low, high in _around_peaks(points):
+            for step in range(1, 12):
+                num = round(low + (high - low) * step / 12)
+                if num not in points:
+                    points[num] = worker.at(num)
     return max(points.values(), key=lambda point: (_rounded(point), -point.num_samples))
+
+
+def _edges(worker: Worker) -> list[int]:
+    """The last concurrencies before hits get rarer: throughput tends to peak just there."""
+    return [_last(lambda num, hits=hits: worker.at(num).hit_rate >= hits) for hits in EDGES]
+
+
+def _around_peaks(points: dict[int, Point]) -> list[tuple[int, int]]:
+    """The neighbours of the best peaks: where little is ever hit there are several."""
+    numbers = sorted(points)
+    rates = [points[num].turns_per_second for num in numbers]
+    last = len(numbers) - 1
+    peaks = [
+        place
+        for place, rate in enumerate(rates)
+        if rate >= rates[max(0, place - 1)] and rate >= rates[min(last, place + 1)]
+    ]
+    best = sorted(peaks, key=lambda place: -rates[place])[:MAX_PEAKS]
+    return [(numbers[max(0, place - 1)], numbers[min(last, place + 1)]) for place in best]
 
 
 def _rounded(point: Point) -> float:

@@ -10,7 +10,8 @@ from rolloutkit.resources.steady import Memory, Rules, Worker
 from rolloutkit.resources.workload import Pauses, TurnSizes, Workload, WorkloadMeter
 from tests.property.examples import NUM_EXAMPLES
 
-few = settings(max_examples=min(NUM_EXAMPLES, 15))  # a plan takes a quarter of a second
+# A plan takes a quarter of a second: fewer of them in the default suite.
+few = settings(max_examples=50 if NUM_EXAMPLES > 150 else 15)
 
 MODELS = {
     "ling-3.0-flash": Deployment(tp=2, weight_dtype="fp8"),
@@ -66,6 +67,7 @@ def test_samples_are_running_waiting_or_pausing(name, workload, num_samples):
 
 
 @given(st.sampled_from(sorted(MODELS)), workloads())
+@pytest.mark.timeout(180)
 @few
 def test_the_plan_fits_its_memory(name, workload):
     question = Question(
@@ -83,10 +85,8 @@ def test_the_plan_fits_its_memory(name, workload):
     assert used <= 55e9
     assert 1 <= found.num_reference <= max(1, found.best.num_samples)
     assert found.num_collapse is None or found.num_collapse > found.num_reference
-    # Where next to nothing is ever hit, there are small peaks between the points of the grid.
-    slack = 1.02 if found.best.hit_rate > 0.5 else 1.1
     best = found.best.turns_per_second
-    assert all(point.turns_per_second <= slack * best for point in found.curve()[::6])
+    assert all(point.turns_per_second <= 1.02 * best for point in found.curve()[::6])
 
 
 @given(st.lists(st.floats(0, 1_000), min_size=1, max_size=50), st.floats(0, 2_000))
