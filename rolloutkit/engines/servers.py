@@ -7,7 +7,9 @@ workers serve the same model. What is said to a server belongs to each engine.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from array import array
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -16,11 +18,24 @@ import msgspec
 from rolloutkit.engines.http import HttpClient, RetryBudget, read_nothing
 from rolloutkit.engines.launch import LaunchConfig, LocalServers
 from rolloutkit.errors import ConfigError, EngineError, WorkerLost
+from rolloutkit.types import GenerateRequest, SampleId, SamplingParams, TokenPrompt
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 _NO_HEADERS: Mapping[str, str] = {}
+_NOTHING: AbstractAsyncContextManager[object] = nullcontext()
 NO_RETRIES = RetryBudget(max_tries=1, max_seconds=0.0)  # a worker's router tries another worker
+
+
+PROBE = GenerateRequest(  # two tokens, to see what comes back
+    sample_id=SampleId("probe", 0),
+    attempt=0,
+    chain_index=0,
+    turn=0,
+    prompt=TokenPrompt(array("i", (10, 11, 12))),  # ids that every vocabulary has
+    sampling=SamplingParams(max_tokens=2, temperature=0.0),
+    priority=1.0,
+)
 
 
 class ServersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,15 +115,31 @@ class Servers:
             headers={**key, **headers},
         )
 
-    async def start(self, place: Place, client: HttpClient) -> None:
-        """Start the worker's server if it is ours, and wait until it is well. See LocalServers."""
-        if self._launched is not None:
-            await self._launched.ready(place.server, partial(_is_well, client))
+    @asynccontextmanager
+    async def attached(
+        self,
+        place: Place,
+        client: HttpClient,
+        examine: Callable[[], Awaitable[None]],
+        *,
+        kind: str,
+        beside: AbstractAsyncContextManager[object] = _NOTHING,
+    ) -> AsyncGenerator[None]:
+        """Have the worker's server, started if it is ours, and its connection inside the block.
 
-    async def stop(self, place: Place) -> None:
-        """Stop the worker's server if it is ours. Idempotent."""
-        if self._launched is not None and place.speaks_for_server:
-            await self._launched.stop(place.server)
+        `examine` is called when it is well; `beside` is entered once there is a connection, and
+        left before that is closed. Raises ConfigError when it is no server of use, serves another
+        model than the others, or does not start; one that does not answer may come later.
+        """
+        try:
+            async with client, beside:
+                if self._launched is not None:
+                    await self._launched.ready(place.server, partial(_is_well, client))
+                await _examined(examine, place, kind)
+                yield
+        finally:
+            if self._launched is not None and place.speaks_for_server:
+                await self._launched.stop(place.server)
 
     def agree(self, place: Place, models: list[str]) -> str:
         """The model that all workers serve, under its served name.
@@ -133,18 +164,14 @@ class Servers:
         return model
 
 
-async def examined(what: Callable[[], Awaitable[None]], place: Place, kind: str) -> bool:
-    """Ask a server what it is; False when nobody is there now.
-
-    Raises ConfigError when it answers, but not as such a server does.
-    """
+async def _examined(what: Callable[[], Awaitable[None]], place: Place, kind: str) -> None:
+    """Raise ConfigError when a server answers, but not as such a server does."""
     try:
         await what()
     except WorkerLost:
-        return False
+        pass  # nobody is there now; the router probes it until somebody is
     except EngineError as error:
         raise ConfigError(f"engine.workers: {place.url} is no {kind} of use: {error}") from error
-    return True
 
 
 async def _is_well(client: HttpClient) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from array import array
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
@@ -20,7 +19,7 @@ import msgspec
 
 from rolloutkit.engines.encoding import ChainEncodings
 from rolloutkit.engines.http import HttpClient, read_nothing
-from rolloutkit.engines.servers import Count, Place, Servers, ServersConfig, examined
+from rolloutkit.engines.servers import PROBE, Count, Place, Servers, ServersConfig
 from rolloutkit.engines.sglang_wire import (
     AnswerReader,
     LoadReader,
@@ -36,7 +35,6 @@ from rolloutkit.types import (
     Completion,
     GenerateRequest,
     SampleId,
-    SamplingParams,
     TokenPrompt,
 )
 
@@ -80,7 +78,6 @@ class SGLangWorker:
         self._info: ServerInfo | None = None
         self._run = secrets.token_hex(4)  # other runs may use the same server
         self._numbers = itertools.count()
-        self._stack = AsyncExitStack()
 
     @property
     def name(self) -> str:
@@ -110,18 +107,13 @@ class SGLangWorker:
         )
 
     async def __aenter__(self) -> Self:
-        """Start the server if it is ours, and find out what it can do if it answers.
-
-        Raises ConfigError when it is no server of use, serves another model than the others, or
-        does not start.
+        """Start the server if it is ours, and find out what it can do if it answers. See
+        `Servers.attached`.
         """
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._servers.stop, self._place)
-            await stack.enter_async_context(self._client)
-            await stack.enter_async_context(self._aborts)
-            await self._servers.start(self._place, self._client)
-            await examined(self._examine, self._place, "SGLang server")
-            self._stack = stack.pop_all()
+        self._attached = self._servers.attached(
+            self._place, self._client, self._examine, kind="SGLang server", beside=self._aborts
+        )
+        await self._attached.__aenter__()
         return self
 
     async def __aexit__(
@@ -130,7 +122,7 @@ class SGLangWorker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._stack.aclose()
+        await self._attached.__aexit__(kind, error, trace)
 
     async def generate(
         self, request: GenerateRequest, on_progress: OnProgress | None = None
@@ -226,12 +218,12 @@ class SGLangWorker:
             )
         self._info = info
         try:
-            await self.generate(_PROBE)
+            await self.generate(PROBE)
         except BaseException:
             self._info = None
             raise
         finally:
-            self.finish(_PROBE.sample_id)
+            self.finish(PROBE.sample_id)
 
 
 class _Aborts:
@@ -279,11 +271,3 @@ class _Aborts:
 
 
 _UNKNOWN = ServerInfo("", 0)
-_PROBE = GenerateRequest(
-    sample_id=SampleId("probe", 0),
-    attempt=0,
-    chain_index=0,
-    turn=0,
-    prompt=TokenPrompt(array("i", (10, 11, 12))),  # ids that every vocabulary has
-    sampling=SamplingParams(max_tokens=2, temperature=0.0),
-)

@@ -7,9 +7,7 @@ Behaviour is that of vllm 0.32; docs/engines.md says how to start it.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -19,7 +17,7 @@ from rolloutkit.engines.encoding import ChainEncodings
 from rolloutkit.engines.http import Read, read_nothing
 from rolloutkit.engines.openai_wire import Answer, AnswerReader, completion_fields, read_models
 from rolloutkit.engines.prometheus import read_samples
-from rolloutkit.engines.servers import Place, Servers, ServersConfig, examined
+from rolloutkit.engines.servers import PROBE, Place, Servers, ServersConfig
 from rolloutkit.errors import ConfigError, EngineError, RequestError
 from rolloutkit.protocols import Capabilities, OnProgress, PauseMode, WeightUpdate, WorkerLoad
 from rolloutkit.types import (
@@ -27,8 +25,6 @@ from rolloutkit.types import (
     Completion,
     GenerateRequest,
     SampleId,
-    SamplingParams,
-    TokenPrompt,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +66,6 @@ class VLLMWorker:
         self._model = servers.config.model
         self._capabilities = Capabilities(token_ids=True, logprobs=True, progress=True)
         self._is_known = False
-        self._stack = AsyncExitStack()
 
     @property
     def name(self) -> str:
@@ -87,17 +82,13 @@ class VLLMWorker:
         return self._capabilities
 
     async def __aenter__(self) -> Self:
-        """Start the server if it is ours, and find out what it can do if it answers.
-
-        Raises ConfigError when it is no server of use, serves another model than the others, or
-        does not start.
+        """Start the server if it is ours, and find out what it can do if it answers. See
+        `Servers.attached`.
         """
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._servers.stop, self._place)
-            await stack.enter_async_context(self._client)
-            await self._servers.start(self._place, self._client)
-            await examined(self._examine, self._place, "vLLM server")
-            self._stack = stack.pop_all()
+        self._attached = self._servers.attached(
+            self._place, self._client, self._examine, kind="vLLM server"
+        )
+        await self._attached.__aenter__()
         return self
 
     async def __aexit__(
@@ -106,7 +97,7 @@ class VLLMWorker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._stack.aclose()
+        await self._attached.__aexit__(kind, error, trace)
 
     async def generate(
         self, request: GenerateRequest, on_progress: OnProgress | None = None
@@ -205,11 +196,11 @@ class VLLMWorker:
     async def _try_out(self) -> _Trial:
         """Ask with a priority first: servers without `--scheduling-policy priority` refuse it."""
         try:
-            return _Trial(await self._ask(_PROBE, None, has_priority=True), has_priority=True)
+            return _Trial(await self._ask(PROBE, None, has_priority=True), has_priority=True)
         except RequestError:
-            return _Trial(await self._ask(_PROBE, None, has_priority=False), has_priority=False)
+            return _Trial(await self._ask(PROBE, None, has_priority=False), has_priority=False)
         finally:
-            self.finish(_PROBE.sample_id)
+            self.finish(PROBE.sample_id)
 
 
 class _Trial(NamedTuple):
@@ -248,15 +239,6 @@ _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _PROMPT, _GENERATED = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
 _CACHE = "vllm:cache_config_info"
 _NAMES = frozenset({_RUNNING, _WAITING, _PROMPT, _GENERATED, _CACHE})
-_PROBE = GenerateRequest(
-    sample_id=SampleId("probe", 0),
-    attempt=0,
-    chain_index=0,
-    turn=0,
-    prompt=TokenPrompt(array("i", (10, 11, 12))),  # ids that every vocabulary has
-    sampling=SamplingParams(max_tokens=2, temperature=0.0),
-    priority=1.0,
-)
 
 
 class _Success(msgspec.Struct, frozen=True):
